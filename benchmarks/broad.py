@@ -1,5 +1,6 @@
-"""A broad crawl: two pages of each of 5,000 TLS hosts, with a pause between them. See docs/design/performance.md.
+"""A broad crawl: two pages of each of 5,000 TLS hosts, with a pause between them.
 
+See docs/design/performance-experiments.md.
 Beside it runs a plain aiohttp script with the same pauses. The server counts how many connections resumed a TLS session.
 """
 

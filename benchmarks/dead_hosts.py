@@ -50,7 +50,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=3_000)
     parser.add_argument("--dead", type=int, default=1_000)
-    parser.add_argument("--latency", type=float, default=0.1, help="seconds until the good site answers")
+    parser.add_argument("--latency", type=float, default=0.1, help="seconds until the good site responds")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with ExitStack() as stack:

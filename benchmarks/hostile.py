@@ -151,7 +151,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=8, help="good hosts")
     parser.add_argument("--pages", type=int, default=150, help="pages of each good host")
-    parser.add_argument("--latency", type=float, default=0.1, help="seconds until a good host answers")
+    parser.add_argument("--latency", type=float, default=0.1, help="seconds until a good host responds")
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--hostile", default="200", help="number of hostile servers and pages, or: all")

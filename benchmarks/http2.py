@@ -1,6 +1,6 @@
 """HTTP/2 beside HTTP/1.1: a crawl of one TLS host with 32 fetches at a time, and of many with two each.
 
-See docs/design/performance.md.
+See docs/design/performance-experiments.md.
 """
 
 import argparse

@@ -26,7 +26,7 @@ from skitter.testing import SiteProcess
 TESTS = Path(__file__).parents[1] / "tests"
 PAGES, HOSTS, BEFORE = 2000, 2, 60
 PAGE_SECONDS = 0.3
-"""Time in which the site answers, so that pages are in flight at every moment."""
+"""Time in which the site responds, so that pages are in flight at every moment."""
 SITE = {"pages": PAGES, "every": 40, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 BEATS = 2_000
 
@@ -76,7 +76,7 @@ class Scenario:
         return made.start()
 
     def wait_for_pages(self, crawl):
-        """Return when a machine has its workers, and the site has answered some more requests."""
+        """Return when a machine has its workers, and the site has responded to some more requests."""
         assert crawl.wait_for(lambda: len(crawl.workers()) == 2, "workers"), crawl.errors
         wanted = served(self.site) + BEFORE
         assert crawl.wait_for(lambda: served(self.site) >= wanted, "pages"), crawl.errors

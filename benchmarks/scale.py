@@ -1,4 +1,4 @@
-"""Fill an embedded frontier with millions of waiting URLs, and measure what it costs. See docs/design/embedded-frontier.md.
+"""Fill an embedded frontier with millions of waiting URLs, and measure what it costs. See docs/design/embedded-frontier-experiments.md.
 
 Hosts have Zipf sizes, as in ``simulation.py``. Each step runs in a process of its own, so that its memory is its own:
 *fill* adds the URLs, ten new links of a page at a time; *reopen* opens the file; *work* leases and commits
@@ -135,7 +135,7 @@ async def work(path, seen_limit, pages, active, in_step=0):
     """Lease and commit pages of the ``active`` largest hosts, as one worker does: the next leases while the last pages are
     committed.
 
-    One page of each host comes first. As hosts that have answered are preferred, all other pages are theirs, too.
+    One page of each host comes first. As hosts that have responded are preferred, all other pages are theirs, too.
     ``in_step``: wait for a line of input after each part.
     """
     before = resident_mb()

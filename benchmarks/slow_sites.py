@@ -41,7 +41,7 @@ def commands_of(server):
 
 
 def crawl(pages, latency, concurrency):
-    """Return what a crawl of a site costs that answers after ``latency`` seconds."""
+    """Return what a crawl of a site costs that responds after ``latency`` seconds."""
     server = RedisServer("valkey", "--appendonly", "yes").start()
     site = SiteProcess("skitter.testing:GeneratedSite", {"pages": pages}, delay=latency)
     try:

@@ -104,7 +104,7 @@ def _wait_for(port, process, folder):
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return
         time.sleep(0.05)
-    raise NotStarted(f"nginx does not answer: {Path(folder, 'error.log').read_text()[-500:]}")
+    raise NotStarted(f"nginx does not respond: {Path(folder, 'error.log').read_text()[-500:]}")
 
 
 def free_port():

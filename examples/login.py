@@ -12,7 +12,7 @@ class Members(Spider):
         yield Request(f"{self.site}/login", callback=self.log_in, session="ann")
 
     def log_in(self, response):
-        # Hidden fields are sent too. The answer redirects to the members' area, with the same session and callback.
+        # Hidden fields are sent too. The response redirects to the members' area, with the same session and callback.
         yield response.form({"user": self.user, "password": self.password}, self.parse, session="ann")
 
     def parse(self, response):

@@ -7,7 +7,7 @@ from skitter import Request, Spider
 
 class Members(Spider):
     site = "http://127.0.0.1:8000"
-    custom_settings = {"allowed_statuses": [303]}  # let the answer to the form come to a callback
+    custom_settings = {"allowed_statuses": [303]}  # let the response to the form come to a callback
 
     async def start(self):
         yield Request(f"{self.site}/login", callback=self.log_in)

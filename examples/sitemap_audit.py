@@ -12,13 +12,13 @@ class Audit(SitemapSpider):
 
     def parse_sitemap(self, response):
         if not response.ok:
-            yield {"url": response.url, "problem": f"sitemap answers {response.status}"}
+            yield {"url": response.url, "problem": f"sitemap returns {response.status}"}
             return
         yield from super().parse_sitemap(response)
 
     def parse(self, response):
         robots = response.css("meta[name=robots]::attr(content)").get(default="")
         if not response.ok:
-            yield {"url": response.url, "problem": f"page answers {response.status}"}
+            yield {"url": response.url, "problem": f"page returns {response.status}"}
         elif "noindex" in f"{robots},{response.header('x-robots-tag')}":
             yield {"url": response.url, "problem": "page is not to be indexed"}

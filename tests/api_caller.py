@@ -12,18 +12,18 @@ from skitter.service.recipe_check import RecipeChecker
 
 TOKEN = "a-token-for-tests-only"
 CHECKER = RecipeChecker()
-"""One process for all tests of a test process: it takes long to start."""
+"""One process for all tests of a test process, because it is slow to start."""
 
 
 class Idle(Node):
-    """A node that runs nothing."""
+    """A node that runs no jobs."""
 
     async def work(self, stopping):
         await stopping.wait()
 
 
 class Caller:
-    """Calls an application without any network."""
+    """Calls an application without a network."""
 
     def __init__(self, app):
         self._app = app
@@ -48,7 +48,7 @@ class Caller:
         sent = []
 
         async def receive():
-            if not left:  # as long as the caller stays connected
+            if not left:  # while the caller stays connected
                 await asyncio.Event().wait()
             return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
 

@@ -1,4 +1,4 @@
-"""The browser that tests use, and the processes that it leaves."""
+"""The browser for tests, and checks that its processes have ended."""
 
 import os
 import time
@@ -13,11 +13,11 @@ from skitter.errors import UsageError
 from skitter.settings import Settings
 
 BROWSER = {"fetcher": "browser", "page_timeout": 60, "retry_delay": 0.01, "robots": False}
-"""Settings of crawls in the browser."""
+"""Settings of crawls that use the browser."""
 
 
 class Headings(Spider):
-    """Yields the first heading of each page, or the text of what is not a page."""
+    """Yields the first heading of each page, or the text of a response that is not HTML."""
 
     name = "headings"
 
@@ -35,7 +35,7 @@ class Headings(Spider):
 
 
 async def crawl_headings(tmp_path, requests, **settings):
-    """Load pages in the browser. Return their headings by path, and the report of the crawl."""
+    """Load pages in the browser. Return their headings by path, and the crawl's report."""
     ran = await CrawlHarness(Headings(requests), tmp_path, **BROWSER | settings).run()
     return {item["path"]: item["text"] for item in ran.items}, ran
 
@@ -49,7 +49,7 @@ def require_browser():
 
 
 def descendants(pid, folder=""):
-    """The processes that descend from one, or that belong to a browser below a folder."""
+    """Return the descendants of a process, and the processes of browsers whose profiles are below a folder."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -75,8 +75,8 @@ def is_alive(pid):
         return False
 
 
-def all_gone(pids, seconds=30.0):
-    """Return the processes that have not ended after a time."""
+def survivors(pids, seconds=30.0):
+    """Return the processes that have not ended within ``seconds``."""
     deadline = time.monotonic() + seconds
     while alive := [pid for pid in pids if is_alive(pid)]:
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Runs the real command line in processes of its own."""
+"""Runs the real command line in separate processes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class Shop(Spider):
 
 
 def skitter(*arguments, cwd, stdin="", environment=None, patience=100):
-    """Run a command to its end, which has to come within so many seconds."""
+    """Run a command to its end. Fail if it takes longer than ``patience`` seconds."""
     return subprocess.run(
         [*SKITTER, *map(str, arguments)], cwd=cwd, input=stdin, capture_output=True, text=True, timeout=patience,
         env={**os.environ, **(environment or {})}, check=False,
@@ -39,16 +39,16 @@ def skitter(*arguments, cwd, stdin="", environment=None, patience=100):
 _PROGRESS = re.compile(r"[\d:]{8} INFO +[\d,]+ pages, ")
 
 
-def said_once(stderr):
-    """Return the lines on standard error without those on the progress, of which a slow run writes one every ten seconds."""
+def lines_without_progress(stderr):
+    """Return the lines on standard error without progress lines. A slow run logs one every ten seconds."""
     return [line for line in stderr.splitlines() if not _PROGRESS.match(line)]
 
 
-def complaint(*arguments, cwd):
-    """Run a command that is to be refused; return its one line, after checking that it is one."""
+def usage_error(*arguments, cwd):
+    """Run a command that must fail with exit status 2. Return its error message, which must be a single line."""
     result = skitter(*arguments, cwd=cwd)
     assert result.returncode == 2, (result.returncode, result.stderr)
-    lines = said_once(result.stderr)
+    lines = lines_without_progress(result.stderr)
     assert len(lines) == 1, result.stderr
     assert lines[0].startswith("skitter: ")
     assert "; " in lines[0], "there is no remedy"
@@ -56,10 +56,10 @@ def complaint(*arguments, cwd):
     return lines[0]
 
 
-def on_terminal(*words, cwd, typed=b"", after=b"", **environment):
-    """Run a command whose standard streams are a terminal; return its exit status and what it shows.
+def run_in_terminal(*words, cwd, typed=b"", after=b"", **environment):
+    """Run a command in a terminal. Return its exit status and its output.
 
-    ``typed``: keys that are pressed once ``after`` is shown.
+    ``typed``: keys to press once ``after`` is shown.
     """
     parent, child = pty.openpty()
     shown, is_typed = b"", not typed
@@ -78,14 +78,14 @@ def on_terminal(*words, cwd, typed=b"", after=b"", **environment):
                 if not is_typed and after in shown:
                     os.write(parent, typed)
                     is_typed = True
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: the command has closed the terminal
             pass
         os.close(parent)
     return process.returncode, shown.decode().replace("\r\n", "\n")
 
 
 class Running:
-    """A command under way; ended at the end of the block if it is not by then."""
+    """A running command. It is ended at the end of the block if it is still running."""
 
     def __init__(self, *arguments, cwd):
         self._arguments = [*SKITTER, *map(str, arguments)]
@@ -107,13 +107,13 @@ class Running:
         self.process.send_signal(signal.SIGINT)
 
     def end(self):
-        """Wait for its end; return status, stdout and stderr."""
+        """Wait for the command to end. Return its status, stdout and stderr."""
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 
 class Logged(Running):
-    """A command under way whose log is read while it runs: standard output and standard error are files."""
+    """A running command whose output and log can be read meanwhile: standard output and standard error are files."""
 
     def __enter__(self):
         with (self._cwd / "log").open("w") as log, (self._cwd / "out").open("w") as out:
@@ -131,15 +131,15 @@ class Logged(Running):
         return (self._cwd / "out").read_text().splitlines()
 
     def wait_for(self, fact):
-        """Return when something is so, while the command runs."""
+        """Wait until ``fact()`` is true. Fail if the command ends first."""
         deadline = time.monotonic() + 60
         while not fact():
             assert self.process.poll() is None, self.log
             assert time.monotonic() < deadline, self.log
-            time.sleep(0.02)  # between two looks at another process
+            time.sleep(0.02)  # polls another process
 
     def end(self):
-        """Wait for its end; return its status."""
+        """Wait for the command to end. Return its status."""
         return self.process.wait(60)
 
 
@@ -149,19 +149,19 @@ def lines_of(path):
 
 
 def urls_of(path):
-    """Read the URLs of the items in a file, sorted: what is doubled shows."""
+    """Read the URLs of the items in a file, sorted, so that duplicates show."""
     return sorted(item["url"] for item in lines_of(path))
 
 
-def truth_of(site, server):
-    """Return the URLs of a whole site, as `urls_of` would read them."""
+def expected_urls(site, server):
+    """Return the URLs of all pages of a site, as `urls_of` returns them."""
     return sorted(site.expected_pages(server.origins))
 
 
 class SlowingSite:
-    """Answers as another site does, but once so many requests have come it takes its time.
+    """Serves another site, but delays its responses after a number of requests.
 
-    So a test acts in the middle of a crawl, however fast the machine is. ``go_on`` makes it fast again.
+    Tests use it to act in the middle of a crawl, however fast the machine is. Set ``released`` to end the delay.
     """
 
     def __init__(self, site, after, delay=0.3):
@@ -169,10 +169,10 @@ class SlowingSite:
         self._left = after
         self._delay = delay
         self.reached = threading.Event()
-        self.go_on = threading.Event()
+        self.released = threading.Event()
 
     def slow_down(self, after):
-        """Take time again after some more requests."""
+        """Delay responses again after some more requests."""
         self._left = after
 
     def __call__(self, visit):
@@ -180,7 +180,7 @@ class SlowingSite:
             return Answer(status=404)
         answer = self._site(visit)
         self._left -= 1
-        if self._left > 0 or self.go_on.is_set():
+        if self._left > 0 or self.released.is_set():
             return answer
         self.reached.set()
         return msgspec.structs.replace(answer, delay=self._delay)

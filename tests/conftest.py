@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests."""
+"""Fixtures that all tests share."""
 
 import os
 from pathlib import Path
@@ -12,13 +12,14 @@ from sites.docs import DocsUnavailable, docs_folder
 from skitter.testing import SiteServer, StaticSite
 from skitter.worker import links
 
-# What is shown depends on the terminal from which the tests are run, unless they say what it is.
+# Commands adapt their output to the terminal, so give all tests the same one.
 os.environ.update(COLUMNS="80", LINES="25", TERM="xterm")
 for colours in ("NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(colours, None)
 
-# How long an example takes says how busy the machine is: 0.2 s, the usual bound, is nothing where others are at work.
-# In CI the examples are the same in each run, so what is red there is due to the change; elsewhere each run draws new ones.
+# Hypothesis fails examples that take longer than 0.2 s by default. On a busy machine, that would fail at random.
+# In CI, examples are the same in each run, so that only a change of the code can break a test. Elsewhere each run
+# draws new ones.
 settings.register_profile(
     "skitter",
     deadline=None,
@@ -30,7 +31,7 @@ settings.load_profile("skitter")
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """Where everything is installed (``SKITTER_TEST_ALL=1``, as in CI), a skipped test is a failed one."""
+    """Fail skipped tests where everything is installed (``SKITTER_TEST_ALL=1``, as in CI)."""
     report = yield
     if report.skipped and os.environ.get("SKITTER_TEST_ALL"):
         report.outcome = "failed"
@@ -42,13 +43,13 @@ _passed = set()
 
 
 def pytest_runtest_logreport(report):
-    """Note the tests that passed; with several processes, the one that collects the reports notes them all."""
+    """Record passed tests. With several test processes, the one that collects the reports records all of them."""
     if report.when == "call" and report.passed:
         _passed.add(report.nodeid.rpartition("::")[2].partition("[")[0])
 
 
 def pytest_sessionfinish(session):
-    """Append the names of the tests that passed to the file ``SKITTER_PASSED``, for ``proofs.py``."""
+    """Append the names of passed tests to the file ``SKITTER_PASSED``, which ``proofs.py`` reads."""
     path = os.environ.get("SKITTER_PASSED")
     if path and not hasattr(session.config, "workerinput"):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -58,20 +59,20 @@ def pytest_sessionfinish(session):
 
 @pytest.fixture(autouse=True)
 def no_blocking_calls():
-    """Fail a test in which our code blocks an event loop. Threads without a loop may block."""
+    """Fail a test in which skitter's code blocks an event loop. Threads without a loop may block."""
     with blockbuster_ctx("skitter") as guard:
-        # Starting and ending a test server waits, for a moment, for its thread.
+        # Starting and stopping a test server waits briefly for its thread.
         for function in guard.functions.values():
             function.can_block_in("skitter/testing/server.py", {"__enter__", "__exit__"})
-            # An event loop that is there to be blocked, in a thread of its own.
+            # This event loop runs in its own thread and is meant to be blocked.
             function.can_block_in("skitter/service/queries.py", {"_on_own_loop"})
-            # Short writes that are not synchronised with the disk.
+            # Short writes without fsync.
             function.can_block_in("skitter/_utils/concurrency.py", {"run_short"})
-            # The database of a frontier in memory.
+            # The frontier's database is in memory.
             function.can_block_in("skitter/frontier/embedded/journal.py", {"__init__", "append", "read"})
-            # From Python 3.13 on, uvloop asks for the inode of its socket.
+            # From Python 3.13 on, uvloop stats its socket.
             function.can_block_in("skitter/frontier/rpc/server.py", {"start", "close"})
-            # Drivers that look at a file or two, once a connection.
+            # Database drivers read one or two files for each connection.
             function.can_block_in("asyncpg/connect_utils.py", {"_parse_connect_arguments"})
             function.can_block_in("pymongo/pool_options.py", {"get_container_env_info"})
         yield guard
@@ -79,7 +80,7 @@ def no_blocking_calls():
 
 @pytest.fixture
 def serve():
-    """Start test sites that end with the test: ``server = serve(site, hosts=2)``."""
+    """Start test sites that are closed after the test: ``server = serve(site, hosts=2)``."""
     running = []
 
     def start(site, **options):
@@ -94,7 +95,7 @@ def serve():
 
 @pytest.fixture(scope="session")
 def python_docs():
-    """Folder of the HTML documentation of Python 3.11, or a skip with the reason."""
+    """Folder with the HTML documentation of Python 3.11. Skips the test if it is unavailable."""
     try:
         return docs_folder()
     except DocsUnavailable as reason:
@@ -103,25 +104,25 @@ def python_docs():
 
 @pytest.fixture
 def docs_server(python_docs, serve):
-    """The documentation of Python 3.11 as a site."""
+    """Serve the documentation of Python 3.11 as a site."""
     return serve(StaticSite(python_docs))
 
 
 @pytest.fixture
 def free_port():
-    """A port of 127.0.0.1 that nothing listens on."""
+    """A port of 127.0.0.1 on which no process listens."""
     return processes.free_port()
 
 
 @pytest.fixture(scope="session")
 def tests_folder():
-    """Where ``sites`` can be imported from, for :class:`~skitter.testing.SiteProcess`."""
+    """The folder from which :class:`~skitter.testing.SiteProcess` can import ``sites``."""
     return Path(__file__).parent
 
 
 @pytest.fixture(params=["compiled", "python"])
 def link_table(request):
-    """Both classes of the table of known links in turn."""
+    """Run the test with each of the two classes of the table of known links."""
     if request.param == "python":
         return links.PythonLinkTable
     if links.LinkTable is links.PythonLinkTable:

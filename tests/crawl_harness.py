@@ -1,4 +1,4 @@
-"""Runs crawls in tests: real workers on a real loopback site, in the event loop of the test."""
+"""Runs crawls in tests: real workers crawl a real loopback site in the event loop of the test."""
 
 import asyncio
 from collections import Counter
@@ -14,23 +14,24 @@ from skitter.store.contract import GroupError
 from skitter.testing import Answer
 
 QUICK = {"retry_delay": 0.01, "connect_timeout": 20, "timeout": 60}
-"""Crawls in tests use the default settings, robots.txt and the adaptive delay included, but retry sooner.
+"""Crawls in tests use the default settings, including robots.txt and the adaptive delay, but retry sooner.
 
-The time limits end a test that hangs. They are longer than any pause of a busy machine, which would count as a failure.
+The timeouts end a test that hangs. They are longer than any pause of a busy machine, which would count as a failure.
+
 """
 
 
 class Scripted:
-    """A site from a dict of paths.
+    """A site that is defined by a dict of paths.
 
-    A value is an :class:`Answer`, a list of hrefs (a page that links there), a function of the visit, or a tuple
-    of those, given one after the other; the last one stays.
+    A value is an :class:`Answer`, a list of hrefs (a page with these links), a function of the visit, or a tuple of
+    these. A tuple gives one response after the other; the last one is repeated.
     """
 
     def __init__(self, pages):
         self._pages = pages
         self.visits = []
-        """All visits, as they came, but not those of a robots.txt that the site does not have."""
+        """All visits in order, except requests for a robots.txt that the site does not have."""
 
     def __call__(self, visit):
         if visit.target == "/robots.txt" and visit.target not in self._pages:
@@ -45,12 +46,12 @@ class Scripted:
 
     @property
     def counts(self):
-        """How often each path was asked for."""
+        """Number of requests by path."""
         return Counter(visit.target for visit in self.visits)
 
 
 def page(*hrefs, status=200, **fields):
-    """An HTML page with links."""
+    """Return an HTML page with links."""
     return Answer("".join(f'<a href="{href}">x</a>' for href in hrefs).encode(), status=status, **fields)
 
 
@@ -59,7 +60,7 @@ def redirect(location, status=302, **headers):
 
 
 class MemoryStore:
-    """A store in memory, shared by all workers: items by page."""
+    """A store in memory that all workers share: items by page."""
 
     buffering = None
 
@@ -86,23 +87,23 @@ class MemoryStore:
 
 
 class CrawlReport:
-    """The result of a run."""
+    """The result of a crawl."""
 
     def __init__(self, state, failure, items, letters, status):
         self.state = state
         self.failure = failure
         self.items = items
         self.letters = letters
-        """Error of each dead letter by its path."""
+        """Error of each dead letter, by path."""
         self.status = status
         self.counters = status.counters
 
 
 class CrawlHarness(JobBuilder):
-    """A job without a command line: ``ran = await CrawlHarness(spider, folder, delay=1).run(workers=2)``.
+    """Runs a job without the command line: ``ran = await CrawlHarness(spider, folder, delay=1).run(workers=2)``.
 
     ``frontier``: ``memory``, ``sqlite``, or ``socket`` (the workers share one SQLite frontier over a local socket).
-    ``store``: in place of the store in memory. ``processes``: the number of workers that the job knows of.
+    ``store``: replaces the store in memory. ``processes``: the number of workers that the job is configured for.
     """
 
     def __init__(self, spider, folder, *, frontier="memory", store=None, processes=1, **settings):
@@ -118,7 +119,7 @@ class CrawlHarness(JobBuilder):
         return [MemoryStore(self.groups) if self.store is None else self.store]
 
     async def run(self, workers=1):
-        """Run a number of workers until they end. A second call continues the same job."""
+        """Run workers until they end. A second call continues the same job."""
         context = self.frontier_context()
         if self._kind == "memory":
             self.frontier = self.frontier or EmbeddedFrontier(context.politeness, context.options)

@@ -1,11 +1,11 @@
-"""The time between the requests of a client, according to the log of a server that the machine may suspend at any time."""
+"""Checks the delay between requests, using the log of a server that may be suspended at any time."""
 
 
 def assert_distance(hits, seconds, parallel=1):
-    """Check that a client left ``seconds`` between its pages, of which up to ``parallel`` were in progress at a time.
+    """Check that a client waited ``seconds`` between pages, with up to ``parallel`` pages in progress at a time.
 
-    The first hit is that of robots.txt. A server may notice a request long after it was sent, so the times of two arrivals
-    say nothing. But a client sends a request after the answers to all but the last of the requests before it.
+    The first hit is robots.txt. A busy server may notice a request long after it was sent, so the interval between two
+    arrivals proves nothing. But a client sends a request only after all but the last of the previous requests were answered.
     """
     ends = sorted(hit.ended for hit in hits)
     for place in range(1, len(hits)):

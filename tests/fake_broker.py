@@ -1,10 +1,10 @@
-"""A broker in memory that delivers at once and records the answers to its messages."""
+"""A broker in memory that delivers immediately and records the answers to its messages."""
 
 import asyncio
 
 
 class FakeDelivery:
-    """A message that was delivered, and the answers to it."""
+    """A delivered message, and the answers to it."""
 
     def __init__(self, body, attempts=1):
         self.body = body
@@ -22,7 +22,7 @@ class FakeDelivery:
 
 
 class FakeBroker:
-    """Keeps everything in lists. While ``gate`` is cleared, publishing waits."""
+    """Keeps messages in lists. While ``gate`` is cleared, publishing waits."""
 
     is_receiving = True
 

@@ -1,9 +1,10 @@
-"""Runs one fuzz target of ``unit/test_fuzz.py`` guided by coverage, with atheris: inputs that reach new code are kept.
+"""Runs a fuzz target of ``unit/test_fuzz.py`` with coverage guidance by atheris, which keeps inputs that reach new code.
 
     python tests/guided_fuzz.py robots_txt CORPUS -max_total_time=3600
 
-The first argument is part of the name of a target. All others are those of libFuzzer: a folder for the inputs, and options.
+The first argument is part of the name of a target. All others go to libFuzzer: a folder for the inputs, and options.
 Atheris is not a dependency of the tests, because it does not have wheels for every Python that skitter supports.
+
 """
 
 import importlib
@@ -18,7 +19,7 @@ with atheris.instrument_imports(include=["skitter", "click"]):
 
     from skitter.cli.main import _MODULES
 
-    # The command line imports a command when it is used, which is too late to be instrumented.
+    # The command line imports each command when it is first used, which is too late for instrumentation.
     for module in set(_MODULES.values()):
         importlib.import_module(f"skitter.cli.{module}")
 

@@ -1,4 +1,4 @@
-"""How long a crawl keeps its event loop busy without a turn. Spiders of tests and benchmarks contain the text :data:`WATCH`."""
+"""Measures how long a crawl blocks its event loop. Spiders of tests and benchmarks contain the text :data:`WATCH`."""
 
 WATCH = """
 import asyncio, time
@@ -18,10 +18,10 @@ async def watch():
         Path("longest_turn").write_text(f"{longest} {time.process_time()}")
 """
 MAX_SHARE = 0.1
-"""Longest turn of the event loop, as a share of the CPU time of the crawl. Usual: 0.02. ``benchmarks/hostile.py --turns`` has seconds."""
+"""Longest allowed turn, as a share of the crawl's CPU time. Usual: 0.02. ``benchmarks/hostile.py --turns`` prints seconds."""
 
 
 def longest_turn(folder):
-    """Return the longest turn of a crawl in a folder: seconds of CPU time of its thread, and its share of those of the process."""
+    """Return the longest turn of a crawl: CPU seconds of its thread, and its share of the CPU time of the process."""
     longest, total = map(float, (folder / "longest_turn").read_text().split())
     return longest, longest / total

@@ -1,4 +1,4 @@
-"""The manual as the tests read it: pages, their code blocks, their commands with what they print, their links."""
+"""Reads the manual for tests: pages, code blocks, commands with their documented output, and links."""
 
 import re
 import shutil
@@ -16,7 +16,7 @@ _BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.MULTILINE 
 _SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _PROGRESS = re.compile(r"^[\d:]{8} INFO +[\d,]+ pages, .*\n", re.MULTILINE)
-"""Told every ten seconds, which a slow machine may need where the manual has none."""
+"""Progress lines, logged every ten seconds. A slow machine may print one that the manual does not show."""
 _SECONDS = 100
 
 
@@ -29,19 +29,19 @@ class Block(NamedTuple):
 
     @property
     def snippet(self):
-        """The file of the repository that the block shows, or ``None``."""
+        """The file of the repository that the block includes, or ``None``."""
         found = _SNIPPET.search(self.text)
         return None if found is None else ROOT / found[1]
 
 
 class Command(NamedTuple):
-    """A command of a page and what it is to print; ``...`` stands for anything."""
+    """A command of a page, and its expected output, in which ``...`` matches any text."""
 
     line: str
     expected: str
 
     def check(self, printed):
-        """Compare; without an expectation anything will do."""
+        """Compare with the expected output. Without one, any output is accepted."""
         if self.expected:
             parts = _in_one_width(self.expected).split("...")
             pattern = ".*".join(re.escape(part) for part in parts)
@@ -51,7 +51,7 @@ class Command(NamedTuple):
 
 
 def _in_one_width(text):
-    """Forget how wide columns are: they depend on ports and times."""
+    """Remove differences in column widths, which depend on ports and times."""
     return re.sub(r"[ \t]+", " ", text).strip()
 
 
@@ -67,28 +67,28 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Give the commands of a console block."""
+    """Return the commands of a console block."""
     for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
         line, _, expected = part.partition("\n")
         yield Command(line, expected.strip())
 
 
 def links(page: Path) -> list[str]:
-    """Read the targets of the links of a page that stay within the repository."""
+    """Return the targets of a page's links that are in the repository."""
     text = _BLOCK.sub("", page.read_text("utf-8"))
     return [target for target in _LINK.findall(text) if not target.startswith(("http://", "https://"))]
 
 
 def anchors(page: Path) -> set[str]:
-    """Read what a link can lead to within a page, as GitHub and mkdocs name it."""
+    """Return the anchors of a page, as GitHub and mkdocs name them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 class Reader:
-    """Follows a page: saves its files, runs its commands, compares what they print.
+    """Follows a page: saves its files, runs its commands and compares their output.
 
-    ``words`` are replaced in files, commands and expectations: ports and hosts that this machine may not have.
+    ``words`` are replaced in files, commands and expected output: ports and hosts that this machine may not have.
     """
 
     def __init__(self, folder, environment, words=(), not_run=()):
@@ -107,18 +107,18 @@ class Reader:
             process.communicate()
 
     def follow(self, page: Path) -> None:
-        """Do everything that a page says, in its order."""
+        """Carry out all steps of a page in order."""
         for block in blocks(page):
             if block.language == "console":
                 for command in commands(block):
-                    self._run(Command(self._here(command.line), self._here(command.expected)))
+                    self._run(Command(self._replaced(command.line), self._replaced(command.expected)))
             elif block.title and block.snippet is None:
-                (self._folder / block.title).write_text(self._here(block.text), "utf-8")
+                (self._folder / block.title).write_text(self._replaced(block.text), "utf-8")
 
-    def _here(self, text):
+    def _replaced(self, text):
         if not self._words:
             return text
-        # All at once: a port that takes the place of one may contain the digits of the next.
+        # Replace all words in one pass: a new port may contain the digits of the next old one.
         any_word = "|".join(re.escape(word) for word, _ in self._words)
         return re.sub(any_word, lambda found: dict(self._words)[found[0]], text)
 
@@ -139,7 +139,7 @@ class Reader:
         command.check(_PROGRESS.sub("", result.stdout))
 
     def _start(self, line):
-        """Start something that goes on; returns the first line that it prints."""
+        """Start a command that keeps running. Return the first line that it prints."""
         process = subprocess.Popen(
             line.split(), cwd=self._folder, env=self._environment, stdout=subprocess.PIPE, text=True
         )

@@ -12,14 +12,14 @@ FOLDER = Path(__file__).parent.parent / "docs" / "seed-systems"
 
 
 def rows(page):
-    """Give number, answer and proofs of each row of a page."""
+    """Return number, answer and proofs of each row of a page."""
     text = (FOLDER / f"{page}.md").read_text("utf-8")
     found = re.findall(r"^\| [A-Z](\d+) \| .+ \| (.+) \| (.+) \|$", text, re.MULTILINE)
     return [(number, answer, re.findall(r"`([^`]+)`", proof)) for number, answer, proof in found]
 
 
 def proofs():
-    """Give the names of all tests that are named as proofs."""
+    """Return the names of all tests that are listed as proofs."""
     return {name for page in FOLDER.glob("*.md") for _, _, names in rows(page.stem) for name in names}
 
 

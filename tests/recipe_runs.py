@@ -1,4 +1,4 @@
-"""Helpers that run recipes and spiders against sites on this machine."""
+"""Helpers that run recipes and spiders against local sites."""
 
 import asyncio
 from pathlib import Path
@@ -15,25 +15,25 @@ RECIPES = Path(__file__).parent.parent / "examples" / "recipes"
 
 
 def spider_of(path, **arguments):
-    """Create the spider of a recipe's file."""
+    """Create the spider of a recipe file."""
     return recipe_class(path)(**arguments)
 
 
 async def run_recipe_file(path, folder, workers=1, **arguments):
-    """Run a recipe's file. The ``items`` of the result are as a JSON file would contain them."""
+    """Run a recipe file. The result's ``items`` are as a JSON file would contain them."""
     spider = await asyncio.to_thread(spider_of, path, **arguments)
     return await run_spider(spider, folder, workers)
 
 
 async def run_recipe_text(text, folder, name="recipe.yaml", workers=1, **arguments):
-    """Run a recipe's text, as :func:`run_recipe_file` runs a file."""
+    """Run the text of a recipe, as :func:`run_recipe_file` runs a file."""
     path = folder / name
     await asyncio.to_thread(path.write_text, text, "utf-8")
     return await run_recipe_file(path, folder, workers, **arguments)
 
 
 async def run_spider(spider, folder, workers=1, **options):
-    """Run a spider. The ``items`` of the result are as a JSON file would contain them."""
+    """Run a spider. The result's ``items`` are as a JSON file would contain them."""
     ran = await CrawlHarness(spider, folder, **options).run(workers)
     ran.items = [msgspec.json.decode(encode_item(item)) for item in ran.items]
     return ran

@@ -1,4 +1,4 @@
-"""Verifies signed messages with a library that skitter does not use."""
+"""Verifies signed messages with an independent library."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ def public_key_in(directory):
 
 
 def verify(message, directory, **options):
-    """Verify the one signature of a message by the published key. Raises if it is invalid."""
+    """Verify the only signature of a message with the published key. Raises if it is invalid."""
     name, public = public_key_in(directory)
     keys = MappingKeyResolver(public_keys={name: public}, private_keys={})
     verifier = HTTPMessageVerifier(signature_algorithm=algorithms.ED25519, key_resolver=keys)

@@ -1,4 +1,4 @@
-"""Reads WARC files with warcio, which shares no code with the library that writes them, and writes foreign ones."""
+"""Reads WARC files with warcio, which is independent of skitter's writer, and writes archives as other programs do."""
 
 import io
 from typing import NamedTuple
@@ -12,9 +12,9 @@ class Record(NamedTuple):
     kind: str
     url: str
     headers: dict
-    """Of the record."""
+    """Headers of the record."""
     status: str
-    """The first line of the HTTP message; empty without one."""
+    """The first line of the HTTP message, or an empty string."""
     fields: list
     """Headers of the HTTP message."""
     body: bytes
@@ -22,7 +22,7 @@ class Record(NamedTuple):
 
 
 def read_warc(data):
-    """Return all records of a WARC file. A wrong digest is an error."""
+    """Return all records of a WARC file. An invalid digest is an error."""
     records = []
     for record in ArchiveIterator(io.BytesIO(data), check_digests="raise"):
         http = record.http_headers
@@ -74,7 +74,7 @@ class ForeignArchive:
         self._writer.write_request_response_pair(asked, response)
 
     def add_revisit(self, url, original):
-        """Add a record of a body that another URL had before."""
+        """Add a record whose body was already recorded for another URL."""
         http = StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
         self._writer.write_record(
             self._writer.create_revisit_record(

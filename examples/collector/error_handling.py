@@ -9,7 +9,7 @@ crawler = Collector(settings={"max_retries": 1, "retry_delay": 0.1})
 
 @crawler.on_error
 def failed(response, error):
-    # The status is 0 if there was no answer. The result is stored in place of the page's items.
+    # The status is 0 if there was no response. The result is stored in place of the page's items.
     yield {"url": response.url, "status": response.status, "error": type(error).__name__}
 
 

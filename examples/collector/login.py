@@ -10,7 +10,7 @@ members = crawler.clone("members")
 
 @crawler.on_response
 def logged_in(response):
-    # Wait for the answer: visits that start together are fetched at the same time.
+    # Wait for the response: visits that start together are fetched at the same time.
     response.request.visit("/members/", via=members)
 
 

@@ -71,6 +71,11 @@ def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     return fields
 
 
+def field_of(item: Any, name: str) -> Any:
+    """Return the value of a field of an item; ``None`` if the item does not have it."""
+    return item.get(name) if isinstance(item, (dict, Mapping)) else getattr(item, name, None)
+
+
 def item_kind(item: Any) -> str:
     """Return the name of an item's class; empty for a dict."""
     if isinstance(item, UnpackedItem):

@@ -139,10 +139,12 @@ def _pattern(text: str) -> re.Pattern[str] | LimitedPattern:
 def _domain(text: str) -> str:
     text = text.strip().lower()
     domain = text if text.startswith(EXACT) else text.lstrip("*").lstrip(".")
-    if domain.lstrip(EXACT)[:1] in {"", "*", "."} or "/" in domain:
+    if domain.lstrip(EXACT)[:1] in {"", "*", "."} or re.search(r"[/,\s]", domain):
         raise SettingsError(
             f"invalid allowed domain: {text!r}",
-            remedy="write it like example.com, without a scheme, or like =example.com for this host only",
+            remedy="write it like example.com, without a scheme, or like =example.com for this host only;"
+            " several domains are a list",
+            field="allowed_domains",
         )
     return domain
 

@@ -389,7 +389,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
 
     # fmt: off
     concurrency: Annotated[int, Setting(
-        "Number of concurrent fetches in each worker process. Requests to hosts that have not answered for a second do not"
+        "Number of concurrent fetches in each worker process. Requests to hosts that have not responded for a second do not"
         " count.",
         section="Concurrency and politeness", above=0, cli="--concurrency N", live=True, api=True, api_max=1_000,
     )] = 32
@@ -478,7 +478,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = True
     max_connections: Annotated[int | None, Setting(
         "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64, plus those"
-        " to hosts that have not answered yet.",
+        " to hosts that have not responded yet.",
         above=0,
     )] = None
     idle_timeout: Annotated[float, Setting(
@@ -643,12 +643,12 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Maximum number of retries after a temporary failure (5xx, timeout, broken connection).", min=0, api=True,
     )] = 3
     unreachable_timeout: Annotated[float, Setting(
-        "Time after which requests to a host that has never answered in this job fail, because its name does not resolve or it"
+        "Time after which requests to a host that has never responded in this job fail, because its name does not resolve or it"
         " accepts no connection.",
         unit="s", min=0, api=True,
     )] = 15.0
     outage_timeout: Annotated[float, Setting(
-        "Time for which requests wait for a host that has answered before but cannot be reached now.",
+        "Time for which requests wait for a host that has responded before but cannot be reached now.",
         unit="s", min=0, api=True,
     )] = 150.0
     max_throttled: Annotated[int, Setting("Maximum number of retries after 429 and 503.", min=0, api=True)] = 10
@@ -838,7 +838,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             force_setattr(self, "user_agent", f"{DEFAULT_USER_AGENT} (+{self.contact})")
 
     def max_first_contacts(self) -> int:
-        """Return how many requests to origins that have not answered yet may run in addition to ``concurrency`` others."""
+        """Return how many requests to origins that have not responded yet may run in addition to ``concurrency`` others."""
         wanted = max(64, 4 * self.concurrency)
         return wanted if self.max_connections is None else max(0, min(wanted, self.max_connections - self.concurrency))
 

@@ -25,7 +25,7 @@ class Spider:
     async generators, generators or plain functions. A callback takes a :class:`~skitter.response.Response` and returns or
     yields items, requests and batches of links.
 
-    Keyword arguments (``-a NAME=VALUE`` on the command line) become attributes.
+    Keyword arguments become attributes. Those of the command line (``-a NAME=VALUE``) are strings, as in Scrapy.
     """
 
     name: str = ""
@@ -57,8 +57,8 @@ class Spider:
     followed. Passes always fetch the pages of these callbacks, even with ``revisit_share``
     or ``use_lastmod``, because they list other pages."""
     own_meta: bool = False
-    """Whether all keys of ``meta`` are the spider's own. By default, a run warns about keys that only Scrapy would use, and
-    a request with ``meta["proxy"]`` fails, because it would be sent from your own address."""
+    """Whether all keys of ``meta`` are the spider's own. By default, a run warns about keys that only Scrapy would use or
+    set, and a request with ``meta["proxy"]`` fails, because it would be sent from your own address."""
     hooks: Sequence[object] = ()
     """Hook collections: objects whose methods have the names of hook points."""
 

@@ -1,4 +1,4 @@
-"""A site in a process of its own whose number of answers a test limits, so that a crawl cannot end before its kills."""
+"""A site in a separate process whose number of answers a test limits, so that a crawl cannot end before its kills."""
 
 from contextlib import suppress
 from importlib import import_module
@@ -10,14 +10,14 @@ from skitter.testing import WireAnswer
 
 
 class Bound:
-    """While its file exists, no more visits may be answered than the number that the file contains."""
+    """While its file exists, it contains the maximum number of visits that the site answers."""
 
     def __init__(self, path):
         self._path = path and Path(path)
         self._visits = 0
 
     def hold(self, answer):
-        """Return the answer to the next visit, which waits until it may be given."""
+        """Return the answer to the next visit. It is held back until the limit allows it."""
         self._visits += 1
         place = self._visits
         if self._may_answer(place):
@@ -38,7 +38,7 @@ class Bound:
 
 
 class BoundedSite:
-    """Responds like another site, within a bound. ``factory``: ``module:name`` of the other site."""
+    """Responds like another site, up to a limit. ``factory``: ``module:name`` of the other site."""
 
     def __init__(self, factory, arguments, bound):
         module, _, name = factory.partition(":")

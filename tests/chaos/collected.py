@@ -1,4 +1,4 @@
-"""A collector for the kill test: lists are followed by one collector, odd pages by its clone, with a context."""
+"""A collector for the kill test: one collector follows lists, its clone reads odd pages with a context."""
 
 from skitter import Collector
 

@@ -1,4 +1,4 @@
-"""Crawls and sites in processes of their own, ended with the test."""
+"""Crawls and sites in separate processes, which are ended with the test."""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,7 +40,7 @@ def _starter(stack, tests_folder):
 
 @pytest.fixture
 def site_process(tests_folder):
-    """Serve a site from a process of its own: ``site = site_process("dead_link_site:DeadLinkSite", {...}, hosts=2)``."""
+    """Serve a site from a separate process: ``site = site_process("dead_link_site:DeadLinkSite", {...}, hosts=2)``."""
     with ExitStack() as stack:
         yield _starter(stack, tests_folder)
 
@@ -61,7 +61,7 @@ def bounded_site(site_process, tmp_path):
 
 @pytest.fixture
 def site(site_process, request, tmp_path):
-    """Serve the web that the module describes in ``SITE``; it waits for each kill of ``at_moments``."""
+    """Serve the site that the module describes in ``SITE``. It waits for each kill of ``at_moments``."""
     described = request.module.SITE
     bound = tmp_path / "bound"
     site = site_process(
@@ -76,12 +76,12 @@ def site(site_process, request, tmp_path):
 
 @pytest.fixture
 def truth(site, request):
-    """The pages of ``SITE`` that can be had, and the dead links."""
+    """The available pages of ``SITE``, and its dead links."""
     return DeadLinkSite(**request.module.SITE).urls(site.origins)
 
 
 @pytest.fixture(scope="module")
 def start_site(tests_folder):
-    """As ``site_process``, for a site that all tests of a module share."""
+    """Like ``site_process``, for a site that all tests of a module share."""
     with ExitStack() as stack:
         yield _starter(stack, tests_folder)

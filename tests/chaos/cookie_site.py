@@ -1,4 +1,4 @@
-"""A site whose pages need the cookie that its front page sets; without it, they return 404."""
+"""A site whose pages need the cookie that its front page sets. Without it, they return 404."""
 
 from skitter.testing import Answer
 

@@ -1,4 +1,4 @@
-"""A crawl in processes of its own, as a user starts it, with handles to hurt it."""
+"""A crawl in separate processes, started as a user starts it, with methods to kill them."""
 
 import os
 import random
@@ -16,31 +16,31 @@ import psutil
 from services.store_items import read_file, read_served
 
 ROUNDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
-"""Seeds of the tests that draw the moments of their kills."""
+"""Seeds of the tests that kill at random moments."""
 kills = Counter()
-"""Processes that were killed, by kind."""
+"""Number of killed processes by kind."""
 SPIDERS = Path(__file__).with_name("spiders.py")
 PATIENCE = 200.0
-"""Seconds for what comes by itself, on however busy a machine; a test as a whole has some more."""
+"""Seconds to wait for an event, however busy the machine is. A whole test has somewhat more time."""
 CONCURRENCY = 8
 FAST = {
     "robots": "no", "delay": 0, "concurrency_per_slot": CONCURRENCY, "concurrency": CONCURRENCY,
     "deny": "outside.invalid", "max_worker_crashes": 100,
 }  # fmt: skip
-"""Settings of a crawl that nothing but its servers holds up, and of which every worker may be killed often."""
+"""Settings of a crawl that is limited only by its servers, and that survives the death of any number of workers."""
 AHEAD = 30
-"""Requests that a site answers beyond a moment while who acts at it waits for the processor."""
+"""Number of requests that a site answers beyond a moment while the test waits for the processor."""
 TICK = 0.02
-"""Seconds by which a site may note a request too late: two ticks of the kernel, which tells when it came."""
+"""Seconds by which a site may record a request too late: two ticks of the kernel, which timestamps it."""
 _STEP = 0.002
 _read: dict[Path, tuple[int, int]] = {}
-"""Of each log, how many bytes were read, and how many lines."""
+"""Bytes and lines that were read from each log."""
 
 
 class Crawling:
-    """One job: the command that runs it, its processes, its frontier file and its output.
+    """A job: the command that runs it, its processes, its frontier file and its output.
 
-    ``settings`` and ``arguments`` are given as ``-s`` and ``-a``.
+    ``settings`` and ``arguments`` are passed as ``-s`` and ``-a``.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class Crawling:
         return self
 
     def run(self):
-        """Run the command to its end; returns its exit status."""
+        """Run the command to its end. Return its exit status."""
         return self.start().wait()
 
     def wait(self):
-        """Return the exit status once it has ended, and all its workers with it."""
+        """Wait for the end of the run and its workers. Return the exit status."""
         try:
             return self.process.wait(PATIENCE)
         except psutil.TimeoutExpired:
@@ -94,25 +94,25 @@ class Crawling:
 
     @property
     def errors(self):
-        """What all runs wrote to standard error."""
+        """The standard error of all runs."""
         return self.errors_file.read_text()
 
     def workers(self):
-        """The worker processes that are alive and at work: one that waits for its command has a single thread."""
+        """The running workers without those that wait for their command, which have a single thread."""
         return [child for child in self._children() if _threads(child) > 1]
 
     def _children(self):
-        """The worker processes alive; none before the start."""
+        """The worker processes that are alive. Empty before the start."""
         if self.process is None:
             return []
         try:
             children = self.process.children()
         except psutil.NoSuchProcess:
             return []
-        return [child for child in children if _lives(child)]  # one that dies just now hides no other
+        return [child for child in children if _lives(child)]  # a child may end at any time
 
     def wait_for(self, fact, what):
-        """Return when a fact holds, or the run has ended; fail if neither comes."""
+        """Wait until ``fact()`` is true. Return false if the run ends first, and fail after a timeout."""
         deadline = time.monotonic() + PATIENCE
         while not fact():
             if self.has_ended:
@@ -121,17 +121,17 @@ class Crawling:
             time.sleep(_STEP)
         return True
 
-    # --- hurting it -----------------------------------------------------------------------------------
+    # --- kills ----------------------------------------------------------------------------------------
 
     def kill_worker(self, rng=random):
-        """SIGKILL one of its workers; returns whether there was one."""
+        """SIGKILL a worker. Return false if the run has ended."""
         if not self.wait_for(self.workers, "a worker"):
             return False
         victims = self.workers()
         return bool(victims) and _kill(rng.choice(victims), "worker")
 
     def kill_owner(self):
-        """SIGKILL the parent; its workers have to end by themselves."""
+        """SIGKILL the parent. Its workers must end by themselves."""
         workers = self._children()
         _kill(self.process, "owner")
         self.wait()
@@ -143,7 +143,7 @@ class Crawling:
         return True
 
     def kill_all(self):
-        """SIGKILL everything at once."""
+        """SIGKILL the parent and its workers together."""
         self._kill_family("everything")
         return True
 
@@ -155,14 +155,14 @@ class Crawling:
         psutil.wait_procs([process for process in family[1:] if _lives(process)], timeout=10)
 
     def end(self):
-        """Leave nothing behind."""
+        """Kill all processes that are left."""
         if self.process is not None and not self.has_ended:
             self._kill_family()
 
-    # --- what came of it ------------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------------------
 
     def items(self):
-        """The items in the output, as they stand there."""
+        """The items in the current output."""
         if isinstance(self.output, str):
             return read_served(self.output)
         if self.output.suffix == ".db":
@@ -170,18 +170,18 @@ class Crawling:
         return read_file(self.output.name, self.output.read_bytes())
 
     def urls(self):
-        """How often each URL stands in the output."""
+        """Number of items by URL."""
         return Counter(item["url"] for item in self.items())
 
     def dead_letters(self):
-        """URL and error of each dead letter, from the frontier's file."""
+        """URL and error of each dead letter in the frontier file."""
         return dict(self._ask("SELECT url, error FROM dead"))
 
     def counters(self):
         return dict(self._ask("SELECT entry.key, entry.value FROM job, json_each(job.counters) AS entry"))
 
     def counts(self):
-        """Number of requests by state, and how many there must be."""
+        """Number of requests by state, and the number of added ones."""
         ((added, done),) = self._ask("SELECT added, done FROM job")
         numbers = {
             table: self._ask(f"SELECT count(*) FROM {table}")[0][0] for table in ("queue", "delayed", "dead")
@@ -194,7 +194,7 @@ class Crawling:
 
 
 def check_items(crawling, pages, dead=()):
-    """The output holds each page once and nothing else; the dead letters are the dead links."""
+    """Check that the output contains each page once and nothing else, and that the dead letters are the dead links."""
     urls = crawling.urls()
     missing, strange = set(pages) - set(urls), set(urls) - set(pages)
     assert not missing, f"{len(missing)} of {len(pages)} pages are missing: {sorted(missing)[:5]}"
@@ -208,7 +208,7 @@ def check_items(crawling, pages, dead=()):
 
 
 def check_exact(crawling, pages, dead=()):
-    """As :func:`check_items`; and each page and dead link was one request."""
+    """Like :func:`check_items`, and check that each page and dead link was one request."""
     check_items(crawling, pages, dead)
     counts = crawling.counts()
     assert counts == {
@@ -217,16 +217,16 @@ def check_exact(crawling, pages, dead=()):
 
 
 def hold(site, number):
-    """Limit the number of requests that a site answers, earlier ones included."""
+    """Limit the number of requests that a site answers, including earlier ones."""
     draft = site.bound.with_suffix(".new")
     draft.write_text(str(number))
     draft.rename(site.bound)
 
 
 def at_moments(crawl, site, moments, ahead=AHEAD):
-    """Give each moment, a number of requests served, when it has come. The crawl is not much further before the next is asked for.
+    """Yield each moment (a number of served requests) when it is reached. The crawl hardly advances meanwhile.
 
-    Ends early if the crawl does. ``ahead``: number of requests that are answered beyond a moment.
+    Stops early if the crawl ends. ``ahead``: number of requests that are answered beyond a moment.
     """
     try:
         for moment in moments:
@@ -239,7 +239,7 @@ def at_moments(crawl, site, moments, ahead=AHEAD):
 
 
 def served(site):
-    """How many requests a site process has answered."""
+    """Return how many requests a site process has answered."""
     size, lines = _read.get(site._log, (0, 0))
     with site._log.open("rb") as log:
         log.seek(size)
@@ -249,7 +249,7 @@ def served(site):
 
 
 def visits(site):
-    """How often each URL was asked for."""
+    """Return the number of visits by URL."""
     return Counter(f"http://{hit.host}:{hit.port}{hit.target}" for hit in site.hits())
 
 

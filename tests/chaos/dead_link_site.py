@@ -11,7 +11,7 @@ class DeadLinkSite(GeneratedSite):
     """Every ``every``-th page returns 410; its links also appear on other pages.
 
     The first ``stalls`` visits, except of the front page, are answered after a minute. While the file ``bound`` exists,
-    no more visits are answered than the number that it contains.
+    it contains the maximum number of answered visits.
     """
 
     def __init__(self, every=0, stalls=0, bound=None, **options):

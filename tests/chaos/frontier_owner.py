@@ -1,9 +1,10 @@
-"""Owner of a frontier file that is killed: it commits the pages of a web whose truth is known, and notes each answered commit.
-While the file ``bound`` beside NOTES exists, it contains the number of noted commits from which on the owner waits.
+"""Owns a frontier file until it is killed: commits the pages of a generated site, and records each answered commit.
+While the file ``bound`` beside NOTES exists, it contains the number of recorded commits at which the owner waits.
 
-``python frontier_owner.py FILE NOTES PAGES LIMIT LINKS``: page ``n`` links to ``LINKS * n + 1`` to ``LINKS * (n + 1)``, and back
-to earlier pages. Pages of one parent are on one host, so with four links or more they wait in packs. At most LIMIT known URLs are
-in memory. Some pages are retried, and some fail and are put back.
+``python frontier_owner.py FILE NOTES PAGES LIMIT LINKS``: page ``n`` links to ``LINKS * n + 1`` to ``LINKS * (n + 1)``,
+and back to earlier pages. Pages of one parent are on one host, so with four links or more they wait in packs. At most LIMIT
+known URLs are in memory. Some pages are retried, and some fail and are replayed.
+
 """
 
 import asyncio
@@ -27,12 +28,12 @@ def links_of(page, pages, links):
 
 
 def count_of(notes):
-    """How many commits are noted."""
+    """Return the number of recorded commits."""
     return Path(notes.name).read_bytes().count(b"\n")
 
 
-def may_go_on(notes, noted):
-    """Whether the test lets the owner begin more commits."""
+def may_continue(notes, noted):
+    """Return whether the test allows more commits."""
     with suppress(FileNotFoundError):
         return noted < int(Path(notes.name).with_name("bound").read_text())
     return True
@@ -63,7 +64,7 @@ async def own(path, notes, pages, limit, links):
     if (claim := await frontier.claim_seeds("w")) is not None:
         await frontier.add([entry(0)], SeedProgress(claim.token, 1, done=True))
     while True:
-        while not may_go_on(notes, noted):
+        while not may_continue(notes, noted):
             await asyncio.sleep(0.005)
         result = await frontier.lease("w", LEASES)
         leases = result.leases

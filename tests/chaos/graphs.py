@@ -1,4 +1,4 @@
-"""A ring of pages, with a page that fails at first, one that never comes, and a redirect."""
+"""A ring of pages, with a page that fails at first, one that always fails, and a redirect."""
 
 from skitter.testing import Answer
 

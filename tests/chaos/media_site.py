@@ -1,4 +1,4 @@
-"""A site of pages that name files: with duplicates, and with servers that fail before they deliver."""
+"""A site of pages that name files: some are duplicates, and many requests for them fail at first."""
 
 import hashlib
 import random
@@ -15,7 +15,7 @@ SHARES = 4
 class MediaSite:
     """``/`` links to pages; each page names ten files. Every content has four URLs, and every URL is on two pages.
 
-    A file fails up to twice, by ``seed``: an error status, a body that ends early, a wrong length, a slow body.
+    A file fails up to twice, depending on ``seed``: an error status, a truncated body, a wrong length, or a slow body.
     """
 
     def __init__(self, files=200, seed=0):

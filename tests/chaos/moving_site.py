@@ -8,7 +8,7 @@ from skitter.testing import Answer
 from skitter.testing.generated import target_of
 
 _THERE = ("?at=there", "&at=there")
-"""Ends of the URLs to which pages have moved. Links in a page mean the same there."""
+"""Last parts of the URLs to which pages have moved. Relative links in a page are still valid there."""
 
 
 def _there(url):
@@ -16,8 +16,9 @@ def _there(url):
 
 
 class MovingSite(DeadLinkSite):
-    """Every ``busy``-th page answers 503 at its first visit. Every ``moved``-th page redirects to another place, where
-    it may be busy."""
+    """Every ``busy``-th page answers 503 at its first visit. Every ``moved``-th page redirects to another URL, which may be
+    busy.
+    """
 
     def __init__(self, busy, moved, **options):
         super().__init__(**options)
@@ -44,6 +45,6 @@ class MovingSite(DeadLinkSite):
         return number % self._moved == self._moved - 2
 
     def url(self, number, origins):
-        """Return the URL at which a page is found in the end."""
+        """Return the final URL of a page."""
         url = super().url(number, origins)
         return _there(url) if self.has_moved(number) and not self.is_gone(number) else url

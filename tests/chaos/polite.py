@@ -1,4 +1,4 @@
-"""A site that is easily annoyed."""
+"""A site with robots.txt files, failures of them, and throttling."""
 
 from skitter.testing import Answer
 
@@ -7,9 +7,10 @@ class PoliteSite:
     """``/`` of the first host links to ``pages`` pages of every host.
 
     ``robots``
-        Text of each robots.txt; none: there is no such file. ``robots_down``: places whose file answers 503.
+        Text of each robots.txt. If it is empty, there is no such file. ``robots_down``: hosts whose file answers 503.
     ``throttled``
-        Path that the first time answers 429 with ``Retry-After: 1``.
+        Path that answers the first request with 429 and ``Retry-After: 1``.
+
     """
 
     def __init__(self, pages=10, robots=None, robots_down=(), throttled=None):

@@ -1,4 +1,4 @@
-"""A Scrapy project with skitter's scheduler, run by Scrapy itself, with handles to hurt it."""
+"""A Scrapy project with skitter's scheduler, run by Scrapy itself, with methods to kill it."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ SETTINGS = {
 
 
 def scrapy_command(site, output, settings, urls=()):
-    """Return the command that runs the spider with skitter's scheduler. ``urls``: it feeds itself with them."""
+    """Return the command that runs the spider with skitter's scheduler. ``urls``: requested by an idle spider."""
     values = {
         **SETTINGS, "ADDONS": '{"skitter.scrapy.Addon": 0}', "SKITTER_OUTPUTS": str(output), **settings,
     }  # fmt: skip
@@ -27,7 +27,7 @@ def scrapy_command(site, output, settings, urls=()):
 
 
 class ScrapyCrawling(Crawling):
-    """The command of one process."""
+    """A crawl by one Scrapy process."""
 
     def __init__(self, folder, site, *, output="items.jsonl", settings=(), urls=()):
         super().__init__(folder, "", output=output)
@@ -35,7 +35,7 @@ class ScrapyCrawling(Crawling):
 
 
 class SharedScrapyCrawling(SharedCrawling):
-    """The command of one process of several that share a server."""
+    """A crawl by one of several Scrapy processes that share a server."""
 
     def __init__(self, folder, server, site, *, output="items.jsonl", settings=(), name="stderr", urls=()):
         super().__init__(folder, server, site, output=output)

@@ -1,4 +1,4 @@
-"""A Scrapy spider for the kill tests: every page once, with arguments, coroutines and an errback. Scrapy runs it."""
+"""A Scrapy spider for the kill tests: requests every page once, with arguments, coroutines and an errback."""
 
 from urllib.parse import urldefrag
 
@@ -10,7 +10,7 @@ BATCH = 20
 
 
 class Everything(scrapy.Spider):
-    """Follows all links. With ``_urls``, it follows none, and takes a batch of these whenever it is idle."""
+    """Follows all links. With ``_urls``, it follows none, and requests a batch of these whenever it is idle."""
 
     name = "everything"
     _urls = ""
@@ -26,11 +26,11 @@ class Everything(scrapy.Spider):
         batch, self.waiting = self.waiting[:BATCH], self.waiting[BATCH:]
         for url in batch:
             self.crawler.engine.crawl(scrapy.Request(url, errback=self.failed))
-        if batch:  # all of it may be known, after a kill
+        if batch:  # after a kill, all URLs of a batch may be known
             raise DontCloseSpider
 
     async def start(self):
-        # Unlike start_urls this passes the duplicate filter, so that no page is fetched twice.
+        # Unlike start_urls, this uses the duplicate filter, so that no page is fetched twice.
         yield scrapy.Request(self.url, errback=self.failed)
 
     def parse(self, response):

@@ -1,4 +1,4 @@
-"""A crawl that several machines share through a server, with handles to hurt them and it."""
+"""A crawl that several machines share through a server, with methods to kill them and it."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from crawling import Crawling
 
 
 class SharedCrawling(Crawling):
-    """The command of one machine. What became of the job is asked at the server itself."""
+    """A crawl on one machine. The results of the job are read from the server."""
 
     def __init__(self, folder, server, site, *, url=None, workers=2, settings=(), output="items.jsonl"):
         super().__init__(
@@ -25,8 +25,8 @@ class SharedCrawling(Crawling):
         self.command.append(f"--frontier={url or server.url}")
         self._server = server
         self._asleep = set()
-        self.awakenings = []
-        """When workers were woken, by ``time.monotonic()``."""
+        self.resumptions = []
+        """Times at which stopped workers were resumed, by ``time.monotonic()``."""
 
     def _key(self, name):
         return f"skitter:{{job}}:{name}"
@@ -46,11 +46,11 @@ class SharedCrawling(Crawling):
         return {"added": done + leased + sum(sizes.values()), "done": done, **sizes}
 
     def pause_worker(self, rng, seconds):
-        """SIGSTOP one of its workers for so long; returns whether it was there to be woken."""
+        """SIGSTOP a worker for a number of seconds. Return whether it was still alive then."""
         if not self.wait_for(self.workers, "a worker"):
             return False
         victims = self.workers()
-        if not victims:  # killed since it was seen
+        if not victims:  # it was killed after it was found
             return False
         victim = rng.choice(victims)
         self._asleep.add(victim.pid)
@@ -61,17 +61,17 @@ class SharedCrawling(Crawling):
             os.kill(victim.pid, signal.SIGCONT)
         except (ProcessLookupError, psutil.NoSuchProcess):
             return False
-        if victim not in self.workers():  # it was dead before it could sleep
+        if victim not in self.workers():  # it died before it was stopped
             return False
-        self.awakenings.append(woken)
+        self.resumptions.append(woken)
         return True
 
-    def awake_workers(self):
-        """Its workers but for those that are stopped, or were."""
+    def never_stopped_workers(self):
+        """The workers that are not stopped and never were."""
         return [worker for worker in self.workers() if worker.pid not in self._asleep]
 
 
-def hasten(machine):
+def report_often(machine):
     """Let a machine report every 0.2 s to the others that it will still write its items."""
     code = machine.command.index("-c") + 1
     constants = "from skitter.run import written; written._BEAT_SECONDS = 0.2; "
@@ -80,7 +80,7 @@ def hasten(machine):
 
 
 class ClusterCrawling(SharedCrawling):
-    """As it is on a cluster; what became of the job is asked by the frontier's own calls."""
+    """A crawl on a cluster. The results are read with the frontier's own calls."""
 
     def __init__(self, folder, server, site, *, url, job="job", **options):
         super().__init__(folder, server, site, url=url, **options)
@@ -116,7 +116,7 @@ class ClusterCrawling(SharedCrawling):
 
 
 class Machines:
-    """Several of them as one: what they wrote together."""
+    """Several machines as one crawl: their common output."""
 
     def __init__(self, machines):
         self._machines = machines

@@ -1,9 +1,10 @@
-"""Spiders that the chaos tests run in processes of their own."""
+"""Spiders that the chaos tests run in separate processes."""
 
 import asyncio
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from skitter import Request, SitemapSpider, Spider
@@ -13,7 +14,7 @@ from sites.shop import ShopSpider
 
 
 class Everything(Spider):
-    """One item a page; follows all links. ``url``: where to start, several with blanks between."""
+    """Yields one item for each page and follows all links. ``url``: the start URLs, separated by spaces."""
 
     url = ""
 
@@ -28,7 +29,7 @@ class Everything(Spider):
 
 
 class Texts(Everything):
-    """The main content of each page."""
+    """Yields the main content of each page."""
 
     async def parse(self, response):
         yield await response.main_content("text")
@@ -36,7 +37,7 @@ class Texts(Everything):
 
 
 class Counted(Everything):
-    """Counts its pages and the characters of their titles itself; one of its monitors is violated."""
+    """Counts its pages and the characters of their titles. One of its monitors is violated."""
 
     monitors = ("stat(seen) == pages", "coverage(title) == 1", {"name": "broken", "rule": "items >= 1000000"})
 
@@ -49,11 +50,11 @@ class Counted(Everything):
 
 
 class MonitoredShop(ShopSpider):
-    """The shop whose monitors each notice one fault."""
+    """The shop with a monitor for each fault."""
 
 
 class Heavy(Everything):
-    """As ``Everything``, with the page several times in the item: the items outgrow the frontier's file by far."""
+    """Like ``Everything``, with the page several times in each item, so that items are much larger than the frontier file."""
 
     def parse(self, response):
         item, links = super().parse(response)
@@ -62,7 +63,7 @@ class Heavy(Everything):
 
 
 class Poisoned(Everything):
-    """Dies on the pages whose URL ends with ``poison``."""
+    """Kills its process on pages whose URL ends with ``poison``."""
 
     poison = ""
 
@@ -72,10 +73,27 @@ class Poisoned(Everything):
         yield from super().parse(response)
 
 
+class HeldSeeds(Everything):
+    """Reads the elements of seed keys. The first process that reads one stops there until the file ``go_on`` exists.
+
+    The file ``held`` then holds the id of that process.
+    """
+
+    def make_request_from_data(self, data):
+        try:
+            with Path("held").open("x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            return Request(data.decode(), dont_filter=True)
+        while not Path("go_on").exists():
+            time.sleep(0.01)
+        return Request(data.decode(), dont_filter=True)
+
+
 class Sleepy(Everything):
     """Stops the first worker that reads the page whose URL ends with ``stop_at``.
 
-    The file ``stopped`` then holds the process id of that worker. A dead link that is asked for late keeps the
+    The file ``stopped`` then contains the process id of that worker. A dead link that is requested late keeps the
     crawl from ending meanwhile.
     """
 
@@ -96,7 +114,7 @@ class Sleepy(Everything):
 
 
 class ManySeeds(Spider):
-    """As many seeds as ``count`` says, streamed; follows nothing."""
+    """Yields ``count`` seeds as a stream. Follows no links."""
 
     url = ""
     count = "0"
@@ -112,7 +130,7 @@ class ManySeeds(Spider):
 
 
 class LoggedIn(Everything):
-    """As ``Everything``, in the session of the page before."""
+    """Like ``Everything``, but each request uses the session of its parent page."""
 
     def parse(self, response):
         yield {"url": response.url}
@@ -120,7 +138,7 @@ class LoggedIn(Everything):
 
 
 class Stages(Spider):
-    """Two queues: list pages, and the pages that they name. Each item says who has fetched its page."""
+    """Uses two queues: list pages, and the pages that they link to. Each item contains the process that fetched its page."""
 
     url = ""
 
@@ -134,7 +152,7 @@ class Stages(Spider):
 
 
 class Archive(Spider):
-    """One item a page, with the files that its page names."""
+    """Yields one item for each page, with the files that the page names."""
 
     url = ""
 
@@ -148,7 +166,7 @@ class Archive(Spider):
 
 
 class Priced(Everything):
-    """One item for each page with a price."""
+    """Yields one item for each page with a price."""
 
     def parse(self, response):
         if price := response.css(".price::text").get():
@@ -157,7 +175,7 @@ class Priced(Everything):
 
 
 class Maps(SitemapSpider):
-    """The text of each page of a sitemap."""
+    """Yields the text of each page of a sitemap."""
 
     url = ""
 

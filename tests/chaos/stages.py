@@ -1,10 +1,10 @@
-"""A site of two stages: list pages one after the other, and the pages that they name."""
+"""A site of two stages: list pages in a chain, and the pages that they link to."""
 
 from skitter.testing import Answer
 
 
 class StagesSite:
-    """``/list/0`` leads to ``lists`` list pages, each to ``details`` detail pages, each of these to one more."""
+    """``/list/0`` is the first of ``lists`` list pages. Each links to ``details`` detail pages, each of these to one more."""
 
     def __init__(self, lists=6, details=5):
         self._lists = lists

@@ -1,4 +1,4 @@
-"""The targets of a storm: a single server or a cluster, and the network in front of it."""
+"""Targets of the storm test: a single server or a cluster, and the network in front of it."""
 
 import time
 
@@ -12,7 +12,7 @@ TIMEOUT = "socket_timeout=3"
 
 
 class StormTarget:
-    """The servers that store a job, each behind a relay. ``urls``: one for each of the first machines."""
+    """The servers that store a job, each behind a relay. ``urls``: one URL for each of the first machines."""
 
     crawling = SharedCrawling
     server = None
@@ -35,7 +35,7 @@ class StormTarget:
         self._command("resume")
 
     def fill_up(self, seconds):
-        """Leave no server any memory."""
+        """Set the memory limit of each server so that it cannot store more."""
         masters = self.masters()
         for limit in ("1mb", "0"):
             for server in masters:
@@ -47,10 +47,11 @@ class StormTarget:
 class SingleServer(StormTarget):
     """One server. The first machine connects directly, the second one through a relay."""
 
-    expected_messages = ("it does not answer", "is back after", "its memory is full")
+    expected_messages = ("it does not respond", "is back after", "its memory is full")
 
     def __init__(self, kind, stack):
-        # With everysec, a server that waits for its disk may lose two seconds, and with them the times of the last requests.
+        # With everysec, a server that waits for its disk may lose two seconds, and with them the times of the
+        # last requests.
         self.server = server_of(kind, "--appendonly", "yes", "--appendfsync", "always")
         stack.callback(self.server.stop)
         self.server.start()
@@ -61,7 +62,7 @@ class SingleServer(StormTarget):
         return [self.server]
 
     def kill_server(self, _rng):
-        """SIGKILL the server and start it again after half a second."""
+        """SIGKILL the server, and start it again after half a second."""
         self.server.kill()
         time.sleep(0.5)
         self.server.start()

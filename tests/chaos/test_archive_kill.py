@@ -1,4 +1,4 @@
-"""Kill test of archives: whatever is killed, each answer that counts is recorded exactly once."""
+"""Kill test of archives: whichever process is killed, each answer that counts is recorded exactly once."""
 
 import random
 from collections import Counter

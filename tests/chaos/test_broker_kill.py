@@ -1,4 +1,4 @@
-"""Kill test of a queue in a broker: its server, workers and whole machines die, and nothing is lost or doubled."""
+"""Kill test of a queue in a broker: servers, workers and whole machines are killed, and nothing is lost or duplicated."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ SETTINGS = FAST | {"lease_seconds": 3}
 
 
 class ThroughBroker(Crawling):
-    """A job whose queue is in a broker. What became of it is asked of its state."""
+    """A job whose queue is in a broker. Its results are read from its state."""
 
     def __init__(self, folder, broker, site, state, workers=2, **options):
         arguments = {"url": site.url}
@@ -40,7 +40,7 @@ class ThroughBroker(Crawling):
         async def ask():
             frontier = RedisFrontier(
                 self.state, FrontierContext("job", attach=True)
-            )  # changes nothing of the job
+            )  # does not change the job
             await frontier.open()
             try:
                 return await question(frontier)
@@ -49,8 +49,8 @@ class ThroughBroker(Crawling):
 
         return asyncio.run(ask())
 
-    def pids_at_work(self, since):
-        """Process ids of the workers that have said after a time (:func:`time.monotonic`) that they hold leases."""
+    def pids_with_leases(self, since):
+        """Process ids of the workers that have reported leases after a time (:func:`time.monotonic`)."""
         found = self._ask_state(lambda frontier: frontier.reports.workers())
         return [one.report.pid for one in found if one.report.held and one.heard < time.monotonic() - since]
 
@@ -76,7 +76,7 @@ class ThroughBroker(Crawling):
 
 @pytest.fixture(params=["nsq", "nats"])
 def broker(request):
-    """An nsqd keeps everything in memory here, so that a kill loses all messages; JetStream has them in a file."""
+    """A broker. nsqd keeps messages in memory here, so a kill loses them; JetStream keeps them in a file."""
     server = Nsqd("--mem-queue-size=1000000") if request.param == "nsq" else NatsServer()
     yield server.start()
     server.stop()
@@ -110,7 +110,7 @@ def state(request):
 
 
 def moments(seed, count):
-    """Numbers of requests served at which something is killed."""
+    """Return random numbers of served requests at which to kill a process."""
     return sorted(random.Random(seed).sample(range(50, PAGES - 100), count))
 
 
@@ -157,14 +157,15 @@ def test_nothing_is_lost_or_duplicated_when_workers_are_killed(job, site, truth,
 
 
 def test_nothing_is_lost_or_duplicated_when_messages_time_out_during_the_work(job, site, truth, redis_url):
-    """A worker that hangs is taken for dead, by the broker and by the state; what it does afterwards comes late."""
+    """A hanging worker counts as dead for the broker and the state; its later commits are late."""
     crawl = job(redis_url, workers=3).start()
     at_work = []
     for moment in at_moments(crawl, site, [PAGES // 4]):
         assert crawl.wait_for(lambda moment=moment: served(site) >= moment + AHEAD, "the last answer for now")
-        committed = time.monotonic() + 1.0  # afterwards, whoever holds leases waits for answers
+        committed = time.monotonic() + 1.0  # from then on, each worker with leases waits for answers
         assert crawl.wait_for(
-            lambda since=committed: at_work.extend(crawl.pids_at_work(since)) or at_work, "who holds leases"
+            lambda since=committed: at_work.extend(crawl.pids_with_leases(since)) or at_work,
+            "who holds leases",
         )
         hanging = psutil.Process(at_work[0])
         hanging.suspend()
@@ -178,9 +179,7 @@ def test_two_machines_share_one_crawl_and_everything_dies_around_them(
     job, site, truth, broker, redis_url, tmp_path
 ):
     rng = random.Random(7)
-    output = str(
-        tmp_path / "items.db"
-    )  # which both write; part files would be on the machine of their worker
+    output = str(tmp_path / "items.db")  # which both write; part files would be on the worker's machine
     one, other = (job(redis_url, name, output=output).start() for name in ("one", "other"))
     for place, _ in enumerate(at_moments(one, site, moments("both", 3))):
         if place == 1:

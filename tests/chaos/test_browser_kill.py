@@ -1,6 +1,7 @@
-"""SIGKILLs over renderers, browser, watchdog, driver, worker and owner: no page is lost, no process is left.
+"""Kills of renderers, browser, watchdog, driver, worker and owner: no page is lost, and no process is left.
 
-Each round makes ten kills. ``make chaos ROUNDS=10`` runs as many, each with a seed of its own.
+Each round makes ten kills. ``make chaos ROUNDS=10`` runs that many rounds, each with its own seed.
+
 """
 
 import json
@@ -17,7 +18,7 @@ import pytest
 from crawling import ROUNDS
 from crawling import kills as all_kills
 
-from browsers import all_gone, descendants, kill, require_browser
+from browsers import descendants, kill, require_browser, survivors
 from sites.javascript import javascript_site
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1500)]
@@ -47,14 +48,16 @@ ROLES = {
     ),
     "watchdog": lambda line: "watchdog.py" in line,
     "driver": lambda line: "run-driver" in line,
-    "worker": lambda line: "skitter.run.child" in line or "-m skitter run" in line,  # the first are forked
+    "worker": lambda line: (
+        "skitter.run.child" in line or "-m skitter run" in line
+    ),  # the first workers are forked
     "owner": None,
 }
 
 
-def left_of(processes):
-    """The command lines of the processes that have not ended after five seconds."""
-    return [processes[pid] for pid in all_gone(processes)]
+def commands_of_survivors(processes):
+    """Return the command lines of the processes that have not ended after five seconds."""
+    return [processes[pid] for pid in survivors(processes)]
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
@@ -73,7 +76,7 @@ def test_no_kill_of_any_process_loses_a_page(serve, tmp_path, seed):
         "--quiet",
     ]
     rng = random.Random(seed)
-    temporary = Path(tempfile.mkdtemp(prefix="sk", dir="/tmp"))  # sockets have short names
+    temporary = Path(tempfile.mkdtemp(prefix="sk", dir="/tmp"))  # socket paths must be short
 
     def start():
         return psutil.Popen(
@@ -95,11 +98,11 @@ def test_no_kill_of_any_process_loses_a_page(serve, tmp_path, seed):
                 owner.wait()
                 kills[role] += 1
                 all_kills[role] += 1
-                assert left_of(found) == []
+                assert commands_of_survivors(found) == []
                 owner = start()
                 continue
             victims = [pid for pid, line in found.items() if ROLES[role](line)]
-            if role == "worker":  # an owner gives up if five in a row die before they have had work
+            if role == "worker":  # an owner gives up if five workers in a row die before they have had work
                 victims = [pid for pid in victims if descendants(pid)]
             if victims:
                 below = descendants(victim := rng.choice(victims))
@@ -107,14 +110,14 @@ def test_no_kill_of_any_process_loses_a_page(serve, tmp_path, seed):
                     kills[role] += 1
                     all_kills[role] += 1
                     if role != "renderer":
-                        assert left_of(below) == [], role
+                        assert commands_of_survivors(below) == [], role
         assert owner.wait(timeout=60 + 12 * KILLS) == 0
         assert sum(kills.values()) >= KILLS - 1, "the crawl ended before most of the kills"
     finally:
         kill(owner.pid, signal.SIGKILL)
     items = [json.loads(line)["page"] for line in (tmp_path / "items.jsonl").read_text().splitlines()]
     assert sorted(items) == sorted(f"page {number}" for number in range(PAGES))
-    assert left_of(seen) == []
-    assert left_of(descendants(-1, str(temporary))) == []
+    assert commands_of_survivors(seen) == []
+    assert commands_of_survivors(descendants(-1, str(temporary))) == []
     assert list(temporary.iterdir()) == [], "no profile is left"
     temporary.rmdir()

@@ -1,4 +1,4 @@
-"""Text data sets under kills: the same texts and the same groups of near duplicates as without kills."""
+"""Text data sets during kills: the same texts and the same groups of near duplicates as without kills."""
 
 import io
 import json
@@ -23,7 +23,7 @@ PAGES, KILLS = 200, 8
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
-def test_the_groups_are_the_same_whoever_is_killed(crawling, bounded_site, tmp_path, seed):
+def test_the_groups_are_the_same_whichever_process_is_killed(crawling, bounded_site, tmp_path, seed):
     truth = TextSite(PAGES, seed)
     site = bounded_site("sites.texts:TextSite", {"size": PAGES, "seed": seed})
     rng = random.Random(seed)
@@ -95,7 +95,7 @@ def test_all_machines_of_a_fleet_write_the_same_groups_although_one_is_killed(si
 
 
 def kill_extraction(crawl):
-    """SIGKILL the extraction of a worker; returns whether there was one."""
+    """SIGKILL the extraction process of a worker. Return whether there was one."""
     for worker in crawl.workers():
         try:
             children = worker.children()
@@ -109,7 +109,7 @@ def kill_extraction(crawl):
 
 
 def check_groups(items, crashed, truth):
-    """The groups are those of the same items in any other order, and the near duplicates of the site."""
+    """Check that the groups are those of the same items in any other order, and the near duplicates of the site."""
 
     class Shuffled:
         def lines(self):

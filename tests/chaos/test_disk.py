@@ -1,4 +1,4 @@
-"""A disk that is full or cannot be written: one clear line, nothing lost, and a rerun completes."""
+"""A disk that is full or read-only: one clear error line, nothing is lost, and a rerun completes the job."""
 
 import os
 import resource
@@ -36,7 +36,7 @@ def job(crawling, site):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of one megabyte, at the place of the job's folder."""
+    """A file system of one megabyte, mounted at the job's folder."""
     place = tmp_path / ".skitter"
     place.mkdir()
     mounting = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
@@ -48,7 +48,7 @@ def small_disk(tmp_path):
 
 @pytest.fixture
 def without_privilege():
-    """What to put before a command so that read-only folders are read-only for root too."""
+    """Prefix of a command for which read-only folders are read-only even if the tests run as root."""
     if os.getuid() != 0:
         return ()
     if shutil.which("setpriv") is None:
@@ -56,15 +56,15 @@ def without_privilege():
     return ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
 
 
-def the_complaint(crawl):
-    """The one line that says what is wrong and what to do."""
+def error_line_of(crawl):
+    """Return the only error line, which names the problem and the remedy."""
     assert "Traceback" not in crawl.errors
     (line,) = [line for line in crawl.errors.splitlines() if "cannot" in line]
     return line
 
 
 def at_most(size):
-    """Limit every file of a process to so many bytes."""
+    """Return a function that limits the size of each file of a process."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
@@ -75,7 +75,7 @@ def at_most(size):
 def test_a_file_that_cannot_grow_ends_the_crawl_and_a_rerun_completes(job, pages, spider, size, workers):
     crawl = job(spider, workers=workers, limits=at_most(size))
     assert crawl.run() == 1, crawl.errors
-    line = the_complaint(crawl)
+    line = error_line_of(crawl)
     assert ("frontier.db" if spider == "Everything" else "items") in line
     assert "run the same command again" in line
     again = job(spider, workers=workers)
@@ -89,7 +89,7 @@ def test_a_full_disk_ends_the_crawl_and_with_space_a_rerun_completes(job, pages,
     ballast.write_bytes(bytes(600_000))
     crawl = job("Heavy", workers=workers)
     assert crawl.run() == 1, crawl.errors
-    assert "run the same command again" in the_complaint(crawl)
+    assert "run the same command again" in error_line_of(crawl)
     ballast.unlink()
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     assert crawl.run() == 0, crawl.errors
@@ -108,7 +108,7 @@ def test_a_folder_that_cannot_be_written_is_reported_before_anything_is_fetched(
         assert crawl.run() == 2, crawl.errors
     finally:
         locked.chmod(0o700)
-    the_complaint(crawl)
+    error_line_of(crawl)
     assert site.hits() == []
     assert crawl.run() == 0, crawl.errors
     check_exact(crawl, pages)

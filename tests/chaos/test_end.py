@@ -1,4 +1,4 @@
-"""End test: a crawl ends when everything is done, never before and always then."""
+"""End test: a crawl ends when everything is done, and not earlier."""
 
 import json
 import random
@@ -17,7 +17,7 @@ RETRIES = 2
 
 
 class Graph:
-    """A small random web: pages that fail at first or always, redirects, links to be followed later."""
+    """A small random site: pages that fail at first or always, redirects, and links with delays."""
 
     def __init__(self, seed):
         rng = random.Random(seed)
@@ -49,12 +49,12 @@ class Graph:
         return (*[bad] * failures[kind], good) if kind in failures else bad
 
     def _target(self, number):
-        """Return where a redirect leads: to the next page that is none, so that there are no loops."""
+        """Return the target of a redirect: the next page that does not redirect, so that there are no loops."""
         others = (n % self.size for n in range(number * 7 + 3, number * 7 + 3 + self.size))
         return next(n for n in others if self._kinds[n] != "redirect")
 
     def truth(self):
-        """Return the pages that a crawl from the first one must obtain, and those that it must give up."""
+        """Return the pages that a crawl from the first page must fetch, and those that must become dead letters."""
         had, given_up, waiting, met = set(), set(), [0], {0}
         while waiting:
             number = waiting.pop()
@@ -73,7 +73,7 @@ class Graph:
 
 
 class Follower(Spider):
-    """Follows the links of a graph, some of them later."""
+    """Follows the links of a graph, some of them with a delay."""
 
     url = ""
 

@@ -1,4 +1,4 @@
-"""Faults of the environment: a clock that jumps, few file descriptors, little memory, part files that are removed."""
+"""Faults of the environment: a clock that jumps, few file descriptors, little memory, removed part files."""
 
 import resource
 import shutil
@@ -63,7 +63,7 @@ def test_a_clock_that_jumps_loses_and_duplicates_nothing(job, pages, tmp_path, m
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_few_file_descriptors_lose_nothing(job, pages, workers):
-    """A worker opens no more connections than the limit allows: beyond it, hosts would seem to be dead."""
+    """A worker opens no more connections than the limit allows. Otherwise hosts would seem to be dead."""
 
     def limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -71,12 +71,12 @@ def test_few_file_descriptors_lose_nothing(job, pages, workers):
     crawl = job(workers=workers, limits=limit, settings={"concurrency": 100, "concurrency_per_slot": 100})
     assert crawl.run() == 0, crawl.errors
     assert "ulimit -n" in crawl.errors
-    assert "does not answer" not in crawl.errors
+    assert "does not respond" not in crawl.errors
     check_exact(crawl, pages)
 
 
 def test_little_memory_loses_nothing(job, pages):
-    """The run ends with an error, or completes; another one without the limit completes it."""
+    """The run fails or completes; another run without the limit completes it."""
 
     def limit():
         resource.setrlimit(resource.RLIMIT_AS, (120 << 20, 120 << 20))

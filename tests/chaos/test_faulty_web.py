@@ -1,4 +1,4 @@
-"""Faulty web: what can be had is in the output once, what cannot is a dead letter with its reason."""
+"""Faulty sites: each available page is in the output once, and all others are dead letters with their reasons."""
 
 import re
 
@@ -17,7 +17,7 @@ SETTINGS = {
 
 
 def explains(error, reason: Reason):
-    """Whether the error of a dead letter is of the kind or status that it should be."""
+    """Return whether the error of a dead letter is of the expected kind or status."""
     if reason.status:
         return error.startswith(f"status/{reason.status}:")
     return re.split("[:/]", error)[0] in reason.kinds

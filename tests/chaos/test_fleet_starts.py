@@ -1,4 +1,4 @@
-"""A fleet some of whose workers cannot be started: it goes on with those it has."""
+"""A fleet that cannot start some of its workers continues with the others."""
 
 import os
 import signal
@@ -6,13 +6,13 @@ import signal
 import psutil
 import pytest
 
-from cli_command import Logged, SlowingSite, lines_of, skitter, truth_of, urls_of
+from cli_command import Logged, SlowingSite, expected_urls, lines_of, skitter, urls_of
 from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
 
-# Of all worker processes, only the one that makes the file "first" lives, unless there is a file "mended".
-# The others die once it is at work: five deaths before that would end the crawl.
+# Only the worker process that creates the file "first" survives its start, unless there is a file "mended".
+# The others die only while it works: five deaths before that would end the crawl.
 SPIDER = """
 import os
 import signal
@@ -51,7 +51,7 @@ WHOLE = "all 3 workers run again"
 
 
 class Fleet(Logged):
-    """A crawl by a fleet of a site that takes its time."""
+    """A crawl of a slow site by a fleet."""
 
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
@@ -59,7 +59,7 @@ class Fleet(Logged):
         self.web = GeneratedSite(pages=200, links_per_page=12, page_bytes=2000)
         self.site = SlowingSite(self.web, after=20, delay=1.0)
         self.server = serve(self.site)
-        self.truth = truth_of(self.web, self.server)
+        self.truth = expected_urls(self.web, self.server)
         self.write_spider("first")
 
     def write_spider(self, first):
@@ -79,15 +79,15 @@ def workers_of(fleet):
     return {item["worker"] for item in lines_of(fleet.folder / "items.jsonl")}
 
 
-def test_a_fleet_continues_with_the_workers_it_has_and_says_so_once(fleet):
+def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         told = fleet.log.count("a worker died")
         known = {*children(fleet)}
         fleet.wait_for(
             lambda: known.update(children(fleet)) or len(known) >= 4
-        )  # it tries again, and says nothing
-        fleet.site.go_on.set()
+        )  # it retries without a message
+        fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) == 1
@@ -101,29 +101,31 @@ def test_workers_that_can_be_started_again_join_the_others(fleet):
         fleet.wait_for(lambda: SHORT in fleet.log)
         (fleet.folder / "mended").touch()
         fleet.wait_for(lambda: WHOLE in fleet.log)
-        fleet.site.go_on.set()
+        fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
     assert len(workers_of(fleet)) > 1
     assert fleet.log.count("die as soon as they start") == fleet.log.count(WHOLE) == 1
 
 
-def test_a_fleet_gives_up_when_no_worker_is_left_and_the_next_run_continues(fleet):
+def test_a_fleet_fails_when_no_worker_is_left_and_the_next_run_continues(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
         os.kill(int((fleet.folder / "pid").read_text()), signal.SIGKILL)
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
-    fleet.site.go_on.set()
+    fleet.site.released.set()
     (fleet.folder / "mended").touch()
     told = skitter(*WORDS, cwd=fleet.folder)
     assert told.returncode == 0, told.stderr
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
 
 
-def test_workers_none_of_which_can_be_started_end_the_run_at_once(fleet):
-    fleet.write_spider("shop.py")  # which is there
+def test_a_run_whose_workers_all_fail_to_start_ends_at_once(fleet):
+    fleet.write_spider("shop.py")  # this file exists
     with fleet:
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
-    assert fleet.log.count("a worker died") == 4  # the fifth ends the run, whoever dies at the same moment
+    assert (
+        fleet.log.count("a worker died") == 4
+    )  # the fifth ends the run, even if others die at the same moment

@@ -1,6 +1,7 @@
-"""Storm: 5,000 pages by machines that come and go, over servers and a network that fail. One storm, two kinds of frontier.
+"""Storm test: machines that join and leave crawl 5,000 pages while servers and network fail, on two kinds of frontier.
 
-Redis itself, beside Valkey, is only stormed in long runs (``make chaos``): other tests kill its processes in each run.
+Redis itself (in addition to Valkey) is only tested in long runs (``make chaos``): other tests kill it in each run.
+
 """
 
 import contextlib
@@ -23,7 +24,7 @@ LEASE = 3.0
 KILLS = 30
 ATTEMPTS = 5
 AWAKENING = 0.5
-"""Seconds in which a worker that was woken sends what it had begun."""
+"""Seconds within which a resumed worker sends the requests that it had started."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 SETTINGS = {
     "robots": "no", "delay": DELAY, "concurrency_per_slot": PARALLELISM, "concurrency": 32, "deny": "outside.invalid",
@@ -52,7 +53,7 @@ def storm(target, site, tmp_path):
 
 
 class Storm:
-    """What happens to a job: machines of two workers each, and what is done to them, their servers and their network."""
+    """A job on machines with two workers each, and the faults of the machines, their servers and their network."""
 
     def __init__(self, target, site, folder):
         self._target = target
@@ -63,7 +64,7 @@ class Storm:
         self.kills = 0
 
     def join(self, url):
-        """Let one more machine begin."""
+        """Add a machine."""
         folder = self._folder / f"machine{len(self.machines)}"
         folder.mkdir()
         crawling = self._target.crawling
@@ -73,7 +74,7 @@ class Storm:
 
     @staticmethod
     def _start(one):
-        """Start a machine; a run that finds its servers away is refused, and started again as a supervisor would."""
+        """Start a machine. A run is refused while its servers are away, so start it again as a supervisor would."""
         for _ in range(ATTEMPTS):
             if one.start().wait_for(one.workers, "a worker"):
                 return
@@ -82,12 +83,12 @@ class Storm:
     def kill_worker(self):
         """SIGKILL a worker that has work and was never stopped.
 
-        A run ends with an error if several workers in a row die without ever having work, so those are spared.
+        Other workers are spared: a run ends with an error if several in a row die before they have had work.
         """
         assert self.machines[0].wait_for(self._kill_one, "a worker that has work"), self.errors
 
     def _kill_one(self):
-        workers = [worker for one in self.machines for worker in one.awake_workers()]
+        workers = [worker for one in self.machines for worker in one.never_stopped_workers()]
         self._rng.shuffle(workers)
         for worker in filter(self._had_work, workers):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -98,7 +99,7 @@ class Storm:
         return False
 
     def _had_work(self, worker):
-        """Whether it is connected to the site."""
+        """Return whether it is connected to the site."""
         try:
             connections = worker.net_connections("tcp")
         except psutil.NoSuchProcess:
@@ -106,12 +107,12 @@ class Storm:
         return any(each.raddr and each.raddr.port == self._site.port for each in connections)
 
     def restart_machine(self):
-        """SIGKILL a machine whole, and start it again."""
+        """SIGKILL all processes of a machine, and start it again."""
         self.machines[2].kill_all()
         self._start(self.machines[2])
 
-    def to_network(self):
-        """Return what happens to servers and network, and who joins, one after the other."""
+    def network_actions(self):
+        """Return the faults of servers and network, and the joins, in order."""
         target, rng, urls = self._target, random.Random(5), self._target.urls
         return [
             lambda: self.join(urls[0]), target.cut, lambda: target.hold_back(LEASE + 1.0),
@@ -119,23 +120,23 @@ class Storm:
             self.restart_machine, lambda: target.kill_server(rng), lambda: target.hold_back(1.0), target.cut,
         ]  # fmt: skip
 
-    def to_sleepers(self):
-        """Return what happens to those that are stopped for longer than their leases last."""
+    def stop_actions(self):
+        """Return actions that stop workers for longer than their leases last."""
         rng = random.Random(6)
 
-        def make_sleep(one):
+        def stop_worker(one):
             while not one.pause_worker(rng, LEASE + 1.5):
                 assert not one.has_ended, one.errors
 
-        return [lambda one=one: make_sleep(one) for one in self.machines[:2]]
+        return [lambda one=one: stop_worker(one) for one in self.machines[:2]]
 
-    def pass_over(self):
-        """Do all of it while the crawl goes on, spread over its pages: kills, and beside them the two other sorts."""
+    def run_all(self):
+        """Carry out all actions while the crawl runs, spread over its pages: kills, and in parallel the other two kinds."""
         with ThreadPoolExecutor(1) as network, ThreadPoolExecutor(1) as sleepers:
             sorts = (
                 (lambda kill: kill(), [self.kill_worker] * KILLS),
-                (lambda action: running.append(network.submit(action)), self.to_network()),
-                (lambda action: running.append(sleepers.submit(action)), self.to_sleepers()),
+                (lambda action: running.append(network.submit(action)), self.network_actions()),
+                (lambda action: running.append(sleepers.submit(action)), self.stop_actions()),
             )
             running = []
             plan = [(moment, do, action) for do, actions in sorts for moment, action in _spread(actions)]
@@ -154,27 +155,27 @@ class Storm:
         return "\n".join(one.errors for one in self.machines)
 
     @property
-    def awakenings(self):
-        return [moment for one in self.machines for moment in one.awakenings]
+    def resumptions(self):
+        return [moment for one in self.machines for moment in one.resumptions]
 
 
 def _spread(actions):
-    """Give actions their moments, in pages: from soon after the beginning to well before the end."""
+    """Assign each action a number of served pages, from soon after the start to well before the end."""
     return [
         (PAGES * (number + 1) // (len(actions) * 5 // 4 + 2), each) for number, each in enumerate(actions)
     ]
 
 
-def check_polite(site, awakenings):
-    """No host was asked before its delay was over, nor by too many at once, whoever asked, whatever happened between.
+def check_polite(site, resumptions):
+    """Check that no host got a request before its delay was over, or too many at once.
 
-    But for what a stopped worker had begun to send: that goes out at its awakening, and nobody could hold it back.
+    Except requests that a stopped worker had already started: they are sent when it is resumed.
     """
     hits = site.hits()
     assert max(hit.in_flight for hit in hits) <= PARALLELISM
     by_host = {}
     for hit in hits:
-        if not any(0 <= hit.received - moment < AWAKENING for moment in awakenings):
+        if not any(0 <= hit.received - moment < AWAKENING for moment in resumptions):
             by_host.setdefault(hit.host, []).append(hit.received)
     assert len(by_host) == HOSTS
     distances = sorted(
@@ -186,13 +187,13 @@ def check_polite(site, awakenings):
 def test_nothing_is_lost_duplicated_or_impolite_in_a_storm(target, storm, site, truth):
     for url in target.urls:
         storm.join(url)
-    storm.pass_over()
+    storm.run_all()
     assert [one.wait() for one in storm.machines] == [0] * 4, storm.errors
     assert storm.kills >= KILLS - 3
-    assert len(storm.awakenings) == 2
+    assert len(storm.resumptions) == 2
     assert all(one.urls() for one in storm.machines), "each of them took part"
     for told in target.expected_messages:
         assert told in storm.errors
     assert "Traceback" not in storm.errors
     check_exact(Machines(storm.machines), *truth)
-    check_polite(site, storm.awakenings)
+    check_polite(site, storm.resumptions)

@@ -1,5 +1,6 @@
-"""Kill test of the frontier file: its owner is killed again and again while known URLs move to sorted runs, and while requests
-leave their packs."""
+"""Kill test of the frontier file: its owner is killed repeatedly while known URLs move to sorted runs, and while requests
+leave their packs.
+"""
 
 import random
 import sqlite3
@@ -20,7 +21,7 @@ OWNER = Path(__file__).with_name("frontier_owner.py")
 PAGES = 12_000
 KILLS = 12
 AHEAD = 500
-"""Commits that the owner may make after a moment, before it waits for its kill."""
+"""Number of commits that the owner may make after a moment, before it waits for its kill."""
 
 
 @pytest.mark.parametrize(("limit", "links"), [(200, 3), (2_000, 3), (2_000, 4), (2_000, 12)])

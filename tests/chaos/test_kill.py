@@ -1,4 +1,4 @@
-"""Kill test: whatever is killed at whatever moment, nothing is lost and nothing is doubled."""
+"""Kill test: whichever process is killed at any moment, nothing is lost or duplicated."""
 
 import random
 import signal
@@ -12,9 +12,9 @@ pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = 400, 40, 2
 KILLS = 4
-"""In one crawl; 48 in one round."""
+"""Kills in one crawl; one round has 48."""
 IN_HAND = 4 * CONCURRENCY
-"""Requests of one worker: in flight, and three times as many that wait to be committed."""
+"""Requests of one worker: those in flight, and three times as many that wait to be committed."""
 OUTPUTS = ["items.jsonl", "items.csv", "items.db"]
 if len(ROUNDS) > 1:
     OUTPUTS += ["items.jsonl.gz", "items.csv.zst", "items.parquet"]
@@ -33,7 +33,7 @@ def job(crawling, site):
 
 
 def kill_at_moments(job, site, victim, moments, rng):
-    """Kill at each moment, a number of requests served, and start again where the owner is gone."""
+    """Kill at each moment (a number of served requests), and start the job again if its owner is gone."""
     job.start()
     kills = 0
     for _ in at_moments(job, site, moments):
@@ -45,9 +45,9 @@ def kill_at_moments(job, site, victim, moments, rng):
 
 
 def check_fetched_twice(crawl, site, dead_workers, *, owner_lives=False):
-    """No more is fetched again than was in hand: in flight, or waiting to be committed.
+    """Check that only requests in progress are fetched again: those in flight, and those that wait to be committed.
 
-    An owner that lives counts every lease that is lost; one that is killed has not noted those of the last moment.
+    An owner that lives counts every lost lease; a killed one has not recorded the last leases.
     """
     twice = sum(count - 1 for count in visits(site).values())
     counted, at_most = crawl.counters().get("leases/lost", 0), dead_workers * IN_HAND
@@ -90,7 +90,7 @@ def test_a_page_that_kills_its_workers_is_given_up_and_all_others_are_obtained(j
 
 
 def test_many_pages_that_kill_workers_do_not_end_the_crawl(crawling, site_process):
-    """More deaths than a fleet survives whose workers cannot even start."""
+    """These are more deaths than a fleet survives whose workers cannot even start."""
     arguments = {"pages": 100, "page_bytes": 3000, "links_per_page": 20}
     site = site_process("dead_link_site:DeadLinkSite", arguments)
     pages = set(DeadLinkSite(**arguments).expected_pages(site.origins))

@@ -1,6 +1,7 @@
-"""Machines that never come back: killed with their folders deleted. The outputs hold every item exactly once.
+"""Machines that never return: they are killed and their folders deleted. The outputs contain every item exactly once.
 
-Each test runs one round. ``make chaos ROUNDS=20`` runs as many, each with a seed of its own.
+Each test runs one round. ``make chaos ROUNDS=20`` runs that many, each with its own seed.
+
 """
 
 import json
@@ -11,7 +12,7 @@ import uuid
 import pytest
 import redis
 from crawling import FAST, ROUNDS, at_moments, check_exact
-from shared_crawling import Machines, SharedCrawling, hasten
+from shared_crawling import Machines, SharedCrawling, report_often
 
 from cli_command import skitter
 from services import store_servers
@@ -33,8 +34,8 @@ def server():
     server.stop()
 
 
-def place_of(kind):
-    """Return an output that is new."""
+def output_of(kind):
+    """Return an unused output."""
     name = f"t{uuid.uuid4().hex[:12]}"
     if kind in ("s3", "gcs"):
         return store_servers.running(kind).place(f"{name}/items.jsonl") + "&flush=0.2"
@@ -101,9 +102,9 @@ class Newest:
 def test_the_items_of_lost_machines_are_in_the_output_when_the_job_is_finished(
     kind, seed, server, site, truth, tmp_path, monkeypatch
 ):
-    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # gRPC, which the emulator lacks
+    monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # the emulator has no gRPC
     rng = random.Random(f"{kind} {seed}")
-    output = place_of(kind)
+    output = output_of(kind)
     machines = []
 
     def join():
@@ -130,16 +131,16 @@ def test_the_items_of_lost_machines_are_in_the_output_when_the_job_is_finished(
 
 
 class WithFile(SharedCrawling):
-    """A machine whose items are in a file of its own."""
+    """A machine that writes its items to its own file."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        hasten(self)
+        report_often(self)
         self.summary = self.folder / "summary.json"
         self.command += ["--quiet", "--summary", str(self.summary)]
 
     def state(self):
-        """The state of the job as the summary of the last run and as ``skitter status`` report it."""
+        """Return the state of the job according to the summary of the last run and to ``skitter status``."""
         status = skitter("status", "job", "--json", cwd=self.folder)
         return json.loads(self.summary.read_text())["state"], json.loads(status.stdout)["state"]
 

@@ -1,4 +1,4 @@
-"""Files under kills and server faults: each content stored once, each item complete and written once."""
+"""Downloads of files during kills and server faults: each content is stored once, each item is complete and written once."""
 
 import hashlib
 import itertools
@@ -18,7 +18,7 @@ from skitter.testing import Answer, WireAnswer
 pytestmark = pytest.mark.chaos
 
 ROUNDS = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1"))
-"""With more than one, each round has 2,000 files and 100 kills."""
+"""With more than one round, each has 2,000 files and 100 kills."""
 FILES, KILLS = (200, 6) if ROUNDS == 1 else (2000, 100)
 BIG = 500_000_000
 FIRST_BLOCKS = 5
@@ -70,10 +70,10 @@ def check(crawl, truth, archive):
 
 
 class BigFiles:
-    """A page with a file of 500 MB, sent as fast as it is read; but after its first blocks only once the file ``go_on`` exists."""
+    """A page with a file of 500 MB, sent as fast as it is read. After the first blocks it waits for the file ``released``."""
 
-    def __init__(self, go_on):
-        self._go_on = Path(go_on)
+    def __init__(self, released):
+        self._released = Path(released)
 
     def __call__(self, visit):
         if visit.path.startswith("/big"):
@@ -84,14 +84,14 @@ class BigFiles:
         yield http_head(f"Content-Length: {BIG}")
         blocks = itertools.repeat(b"x" * 1_000_000, BIG // 1_000_000)
         yield from itertools.islice(blocks, FIRST_BLOCKS)
-        while not self._go_on.exists():
+        while not self._released.exists():
             yield 0.01
         yield from blocks
 
 
 def test_memory_is_flat_while_large_files_are_downloaded(crawling, site_process, tmp_path):
-    go_on = tmp_path / "go_on"
-    site = site_process("test_media_kill:BigFiles", {"go_on": str(go_on)})
+    released = tmp_path / "released"
+    site = site_process("test_media_kill:BigFiles", {"released": str(released)})
     crawl = crawling(
         "Archive",
         workers=1,
@@ -105,7 +105,7 @@ def test_memory_is_flat_while_large_files_are_downloaded(crawling, site_process,
 
     assert crawl.wait_for(has_begun, "the first blocks")
     before = peak = high_water(crawl.process)
-    go_on.touch()
+    released.touch()
     deadline = time.monotonic() + PATIENCE
     while not crawl.has_ended and time.monotonic() < deadline:
         peak = max(peak, high_water(crawl.process))

@@ -1,4 +1,4 @@
-"""Metrics during kills: no counter ever falls, and at the end each equals the truth of the site."""
+"""Metrics during kills: no counter ever decreases, and at the end each has the correct value."""
 
 import http.client
 import json
@@ -19,12 +19,12 @@ pytestmark = pytest.mark.chaos
 
 PAGES, HOLES, HOSTS = (600, 40, 2) if len(ROUNDS) == 1 else (4000, 40, 2)
 KILLS = 10 if len(ROUNDS) == 1 else 100
-"""In one crawl."""
+"""Kills in one crawl."""
 SITE = {"pages": PAGES, "every": HOLES, "hosts": HOSTS, "page_bytes": 3000, "links_per_page": 20}
 
 
 class Sampler(threading.Thread):
-    """Reads the metrics every 50 ms until told to end."""
+    """Reads the metrics every 50 ms until it is ended."""
 
     def __init__(self, port):
         super().__init__()
@@ -40,7 +40,7 @@ class Sampler(threading.Thread):
                 with urllib.request.urlopen(self._url, timeout=5) as answer:
                     self._read(answer.read().decode())
             except (urllib.error.URLError, ConnectionError, TimeoutError, http.client.HTTPException):
-                continue  # between two runs, or killed in the middle of a response
+                continue  # between two runs, or the process was killed in the middle of a response
 
     def _read(self, text):
         self.samples += 1
@@ -55,7 +55,7 @@ class Sampler(threading.Thread):
 
 
 def check_counters(counters, items, gone):
-    """All counters equal the truth of the site, those of the spider, of monitors and of histograms included."""
+    """Check that all counters have the correct values, including those of the spider, of monitors and of histograms."""
     pages = len(items)
     assert (
         counters["pages"] == counters["items"] == counters["user/seen"] == counters["coverage/title"] == pages
@@ -85,7 +85,7 @@ def test_counters_never_fall_and_end_at_the_truth(crawling, site, truth, free_po
             getattr(crawl, f"kill_{victim}")()
             if victim == "owner":
                 crawl.start()
-        assert crawl.wait() in {0, 3}, crawl.errors  # 0: the killed run before has judged the pass
+        assert crawl.wait() in {0, 3}, crawl.errors  # 0: the killed run has already judged the pass
     finally:
         sampler.ending.set()
         sampler.join()
@@ -99,7 +99,7 @@ def test_counters_never_fall_and_end_at_the_truth(crawling, site, truth, free_po
     assert [verdict["monitor"] for verdict in status["violated"]] == ["broken"]
     assert (record["figures"]["pages"], record["figures"]["failed"]) == (len(pages), len(gone))
     assert 0 < sampler.series["skitter_pages_total", ("job", "job")] <= len(pages)
-    # A later run of the finished job serves the final figures.
+    # A later run of the finished job serves the final values.
     final = Sampler(free_port)
     crawl.command += ["-s", "wait_for_seeds=yes"]
     crawl.start()

@@ -1,4 +1,4 @@
-"""Broken crawls that are killed: each is noticed by exactly its monitor, once, by the run that ends the pass."""
+"""Kills during broken crawls: exactly one monitor detects each fault, once, in the run that ends the pass."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A server for items that is away in mid-crawl is told while the crawl runs: once that it is away, once that it is back."""
+"""A server for items that is away during a crawl is reported at once, and again when it is back."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 from redis import Redis
 
-from cli_command import SHOP, Logged, SlowingSite, truth_of
+from cli_command import SHOP, Logged, SlowingSite, expected_urls
 from services.redis_servers import RedisServer
 from skitter.testing import GeneratedSite
 
@@ -22,10 +22,12 @@ def server():
 
 @pytest.fixture
 def site(serve):
-    web = GeneratedSite(pages=300, links_per_page=12, page_bytes=2000)  # over two minutes, until it may go on
+    web = GeneratedSite(
+        pages=300, links_per_page=12, page_bytes=2000
+    )  # over two minutes until the test releases the responses
     slowing = SlowingSite(web, after=20, delay=1.0)
     slowing.server = serve(slowing)
-    slowing.truth = truth_of(web, slowing.server)
+    slowing.truth = expected_urls(web, slowing.server)
     return slowing
 
 
@@ -52,11 +54,11 @@ def test_an_unavailable_list_is_reported_while_the_crawl_continues(server, site,
         server.kill()
         run.wait_for(lambda: f"{place} is unavailable (" in run.log)
         printed = len(run.out)
-        run.wait_for(lambda: len(run.out) > printed + 5)  # the other output goes on
+        run.wait_for(lambda: len(run.out) > printed + 5)  # the other output is still written
         assert "is back after" not in run.log
         server.start()
         run.wait_for(lambda: f"{place} is back after" in run.log)
-        site.go_on.set()
+        site.released.set()
         assert run.end() == 0, run.log
     told = re.findall(rf"{place} is (?:unavailable|back)", run.log)
     assert told == [f"{place} is unavailable", f"{place} is back"], run.log
@@ -72,7 +74,7 @@ def test_an_unwritable_list_is_reported_once_and_filled_later(server, site, tmp_
         run.wait_for(lambda: f"{place} rejects items (" in run.log)
         server.ask("CONFIG", "SET", "maxmemory", "0")
         run.wait_for(lambda: f"{place} is back after" in run.log)
-        site.go_on.set()
+        site.released.set()
         assert run.end() == 0, run.log
     assert run.log.count("rejects items") == run.log.count("is back after") == 1
     assert pushed(server) == site.truth

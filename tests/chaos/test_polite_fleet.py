@@ -1,4 +1,4 @@
-"""Politeness test: the server's own log shows no host above its limits, whatever the two workers do."""
+"""Politeness test: in the server's own log, no host exceeds its limits, whatever the two workers do."""
 
 import itertools
 import json
@@ -32,17 +32,17 @@ def by_host(site):
     return hosts
 
 
-def distances(hits):
+def intervals(hits):
     return [later.received - earlier.received for earlier, later in itertools.pairwise(hits)]
 
 
 def check_distance(hits, seconds):
     assert len(hits) > 1
-    assert min(distances(hits)) >= seconds - TICK, [round(gap, 4) for gap in distances(hits)]
+    assert min(intervals(hits)) >= seconds - TICK, [round(gap, 4) for gap in intervals(hits)]
 
 
 def check_rate(hits, count, per):
-    """No window of so many seconds holds more than ``count`` starts of fetches."""
+    """Check that no window of ``per`` seconds contains more than ``count`` starts of fetches."""
     assert len(hits) > count
     windows = [late.received - early.received for early, late in zip(hits, hits[count:], strict=False)]
     assert min(windows) >= per - TICK, [round(window, 4) for window in windows]
@@ -66,7 +66,7 @@ def test_jitter_only_ever_lengthens_the_delay(crawl_politely):
     site, _ = crawl_politely({"delay": 0.1, "jitter": 0.2, "robots": "no"}, pages=20)
     hits = site.hits()
     check_distance(hits, 0.1)
-    gaps = distances(hits)
+    gaps = intervals(hits)
     assert sum(gaps) / len(gaps) > 0.15
 
 
@@ -92,7 +92,7 @@ def test_an_own_delay_is_kept_to_the_robots_txt_too(crawl_politely):
         check_distance(hits, 0.3)
 
 
-def test_retry_after_silences_the_whole_host_and_no_other(crawl_politely):
+def test_retry_after_pauses_the_whole_host_and_no_other(crawl_politely):
     settings = {"delay": 0.02, "concurrency_per_slot": 1, "robots": "no", "retry_delay": 0.1}
     site, _ = crawl_politely(settings, hosts=2, pages=30, throttled="/p5")
     hits = site.hits()
@@ -137,7 +137,7 @@ def test_a_host_whose_robots_txt_fails_is_not_crawled_but_the_others_are(crawl_p
     assert crawl.wait_for(
         lambda: crawled(site) == {"127.0.0.1": 9, "127.0.0.2": 1}, "all that may be fetched"
     )
-    time.sleep(1.0)  # in which nothing else is fetched
+    time.sleep(1.0)  # no page is fetched in this time
     crawl.process.send_signal(signal.SIGINT)
     assert crawl.wait() == 130, crawl.errors
     hosts = by_host(site)
@@ -150,7 +150,7 @@ def test_a_host_whose_robots_txt_fails_is_not_crawled_but_the_others_are(crawl_p
 
 
 def crawled(site):
-    """How many places of each host were fetched."""
+    """Return the number of fetched URLs by host."""
     return {host: len({hit.target for hit in hits}) for host, hits in by_host(site).items()}
 
 

@@ -1,4 +1,4 @@
-"""Named queues of one job: who fetches what, and how fast, by the items and the server's own log."""
+"""Named queues of one job: which process fetches which pages, and how fast, according to the items and the server's log."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ PACES = {
     "detail": {"delay": 0, "rates": ["8/1s"], "concurrency_per_slot": 3},
 }
 ON_THE_WAY = 0.2
-"""Seconds by which one request may take longer from its worker to the server's log than another, on a busy machine."""
+"""Seconds by which the way of a request from worker to log may take longer than that of another, on a busy machine."""
 FAST = {"robots": "no", "delay": 0, "concurrency_per_slot": 8}
 
 
@@ -50,7 +50,7 @@ def staged(tmp_path, site_process):
 
 
 def check_stages(site, crawls, **site_options):
-    """Each page is there once, and was fetched by a process that fetched no page of another queue."""
+    """Check that each page is in the output once, and was fetched by a process that fetched no page of another queue."""
     items = [item for crawl in crawls for item in crawl.items()]
     assert sorted(item["url"] for item in items) == sorted(urls_of(site, **site_options))
     queues = {}
@@ -62,7 +62,7 @@ def check_stages(site, crawls, **site_options):
 
 
 def check_paces(site):
-    """The list pages keep their delay, the detail pages their rate, which is the faster one."""
+    """Check that the list pages keep their delay, and the detail pages their higher rate."""
     lists = [hit.received for hit in site.hits() if hit.target.startswith("/list/")]
     details = [hit.received for hit in site.hits() if hit.target.startswith("/detail/")]
     assert min(later - earlier for earlier, later in itertools.pairwise(lists)) >= 0.5 - ON_THE_WAY
@@ -71,7 +71,7 @@ def check_paces(site):
     assert min(later - earlier for earlier, later in itertools.pairwise(details)) < 0.5 - ON_THE_WAY
 
 
-def test_two_worker_processes_of_one_sqlite_job_keep_to_their_queues_and_each_queue_to_its_pace(staged):
+def test_two_worker_processes_of_one_sqlite_job_keep_to_their_queues_and_each_queue_to_its_rate(staged):
     site, begin = staged()
     crawl = begin("--queue=list:1", "--queue=detail:1", settings={"queues": json.dumps(PACES)})
     assert crawl.run() == 0, crawl.errors
@@ -128,11 +128,11 @@ def test_a_queue_without_workers_waits_and_the_status_shows_it(staged):
     crawl.start()
     said = []
 
-    def is_told():
+    def is_reported():
         said[:] = [status(crawl)]
         return "no worker serves queue detail, where 30 requests wait" in said[0]
 
-    assert crawl.wait_for(is_told, "a line on the queue that waits"), crawl.errors
+    assert crawl.wait_for(is_reported, "a line on the queue that waits"), crawl.errors
     assert json.loads(status(crawl, "--json"))["counts"]["queues"] == {"default": 0, "detail": 30, "list": 0}
     crawl.process.terminate()
     crawl.wait()
@@ -142,7 +142,7 @@ def test_a_queue_without_workers_waits_and_the_status_shows_it(staged):
 
 
 def status(crawl, *options):
-    """What ``skitter status`` says of the job."""
+    """Return the output of ``skitter status``."""
     command = [sys.executable, "-c", "from skitter.cli.main import main; main()", "status", "job", *options]
     return subprocess.run(
         command, cwd=crawl.folder, capture_output=True, text=True, check=False, timeout=30

@@ -1,4 +1,4 @@
-"""Kill test of the shared frontier: workers and whole machines die, and nothing is lost or doubled."""
+"""Kill test of the shared frontier: workers and whole machines are killed, and nothing is lost or duplicated."""
 
 import random
 

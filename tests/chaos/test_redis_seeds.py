@@ -1,4 +1,4 @@
-"""Kill test of what comes in and goes out by Redis: foreign programs push seeds, others take items, workers die."""
+"""Kill test of seeds and items in Redis: other programs push seeds and take items while workers are killed."""
 
 import json
 import random
@@ -55,7 +55,7 @@ def machines(server, site_process, tmp_path):
 
 
 def push(server, urls, rng):
-    """Put seeds where foreign programs do, in all ways that there are."""
+    """Add seeds in all ways that other programs can use."""
     for number, url in enumerate(urls):
         seed = json.dumps({"url": url, "meta": {"task": f"t{number % 3}"}})
         if rng.random() < 0.5:
@@ -90,7 +90,7 @@ def test_every_seed_is_crawled_and_every_item_arrives_once_whichever_process_die
         assert time.monotonic() < deadline, (crawls[0].counts(), crawls[0].errors)
         taken += take(server)
         time.sleep(0.05)
-    for crawl in crawls:  # one that begins after the stop would take it back
+    for crawl in crawls:  # a run that starts after the stop would cancel it
         assert crawl.wait_for(crawl.workers, "a worker"), crawl.errors
     ended = skitter("stop", "job", "--frontier", server.url, cwd=crawls[0].folder.parent)
     assert ended.returncode == 0, ended.stderr

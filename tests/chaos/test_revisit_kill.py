@@ -1,6 +1,7 @@
 """Kills during both passes of a job that remembers its pages change neither its report nor its items.
 
-A test runs one seed of five kills. ``SKITTER_CHAOS_ROUNDS=10 make chaos`` runs ten seeds: 50 kills.
+A test runs one seed with five kills. ``SKITTER_CHAOS_ROUNDS=10 make chaos`` runs ten seeds: 50 kills.
+
 """
 
 import json
@@ -25,15 +26,15 @@ SITE = {"pages": 400, "page_bytes": 2000}
 
 
 def pass_of(crawl):
-    """Return the pass of the job, and whether it is finished; ``(0, False)`` before there is a frontier."""
+    """Return the pass of the job, and whether it is finished. Returns ``(0, False)`` before there is a frontier."""
     status = read_status(crawl.folder / ".skitter/job/frontier.db")
     return (0, False) if status is None else (status.pass_number, status.state is JobState.FINISHED)
 
 
 def run_pass(crawl, site, number, kills, rng, requests=SITE["pages"]):
-    """Run a pass to its end, and kill a worker or everything at moments that are drawn. Return the number of kills.
+    """Run a pass to its end, and kill a worker or everything at random moments. Return the number of kills.
 
-    ``requests``: the moments are before this request of the pass.
+    ``requests``: all moments are before this request of the pass.
     """
     base, killed = served(site), 0
     moments = sorted(rng.sample(range(requests), kills))
@@ -58,7 +59,7 @@ def run_pass(crawl, site, number, kills, rng, requests=SITE["pages"]):
                 assert crawl.wait() == 0, crawl.errors
                 continue
         if crawl.has_ended and pass_of(crawl) == (number, True):
-            moments.clear()  # the pass was over before the next moment
+            moments.clear()  # the pass ended before the next moment
 
 
 def prices_of(crawl):

@@ -1,4 +1,4 @@
-"""Kill test of Scrapy projects: Scrapy is killed at any moment, and nothing is lost or doubled."""
+"""Kill test of Scrapy projects: Scrapy is killed at any moment, and nothing is lost or duplicated."""
 
 import random
 import signal
@@ -17,7 +17,7 @@ PAGES, HOLES, HOSTS = 200, 20, 2
 KILLS = 4
 IN_HAND = 4 * CONCURRENCY
 SUSPENDED = 13.0
-"""Seconds after which a process that is suspended counts as dead, and a bit more."""
+"""Seconds after which a suspended process counts as dead, with a margin."""
 MOVING = {
     "pages": 160,
     "every": 20,
@@ -102,7 +102,7 @@ def test_two_processes_share_a_crawl_and_one_of_them_is_killed(processes, site, 
 @pytest.mark.parametrize("victim", ["owner", "joined"])
 def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, site, truth, victim, seed):
     rng = random.Random(f"suspended {victim} {seed}")
-    hold(site, 60)  # the first process may not finish the crawl before the other one joins
+    hold(site, 60)  # the first process must not finish the crawl before the second one joins
     both = [processes("one").start(), processes("two").start()]
     assert both[0].wait_for(
         lambda: any("joined job" in crawl.errors for crawl in both), "a process that joins the other"
@@ -114,7 +114,7 @@ def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, si
         suspended.process.send_signal(signal.SIGSTOP)
     if suspended is joined:
         assert other.wait() == 0, other.errors
-    else:  # the writer of the outputs cannot be replaced
+    else:  # the process that writes the outputs cannot be replaced
         time.sleep(SUSPENDED)
         assert not other.has_ended
     suspended.process.send_signal(signal.SIGCONT)
@@ -125,7 +125,7 @@ def test_a_process_that_is_suspended_for_long_ends_with_the_others(processes, si
 
 
 def kill_either(both, site, rng):
-    """Kill one of two processes at several moments, start it again each time, and wait for the end of both."""
+    """Kill one of two processes at several moments, start it again each time, and wait until both have ended."""
     kills = 0
     for _ in at_moments(both[0], site, sorted(rng.sample(range(20, PAGES), KILLS))):
         victim = rng.choice(both)
@@ -216,9 +216,9 @@ def test_retries_and_redirects_survive_killing_processes_of_a_fleet(processes, m
 
 
 def check_moving(crawl, moving):
-    """Each page is in the output once, and each dead link is a dead letter; retries and redirects are requests of their own.
+    """Check that each page is in the output once and each dead link is a dead letter.
 
-    A busy page whose first visit was answered to a killed process has no retry.
+    Retries and redirects are separate requests. A busy page whose first visit was answered to a killed process has no retry.
     """
     site = MovingSite(**MOVING)
     pages, dead = site.urls(moving.origins)
@@ -232,7 +232,7 @@ def check_moving(crawl, moving):
 
 
 def requests_of(moving):
-    """The most requests that a crawl needs that nobody kills."""
+    """Return the maximum number of requests of a crawl without kills."""
     site = MovingSite(**MOVING)
     return site.pages + sum(site.has_moved(n) + site.is_busy(n) for n in range(site.pages))
 
@@ -249,8 +249,8 @@ def test_another_process_of_the_machine_takes_the_place_of_a_killed_owner(job, s
     check_exact(both[1], *truth)
 
 
-def test_ctrl_c_gives_back_what_is_not_finished_and_the_next_run_goes_on(job, site, truth):
-    crawl = job(settings={})  # with leases that outlive a pause of the process
+def test_ctrl_c_returns_unfinished_requests_and_the_next_run_continues(job, site, truth):
+    crawl = job(settings={})  # with leases that are longer than any pause of the process
     for moment in (40, 120):
         crawl.start()
         for _ in at_moments(crawl, site, [moment]):
@@ -261,5 +261,5 @@ def test_ctrl_c_gives_back_what_is_not_finished_and_the_next_run_goes_on(job, si
         assert max(items.values()) == 1
     assert crawl.run() == 0, crawl.errors
     check_exact(crawl, *truth)
-    assert max(visits(site).values()) == 1  # nothing in progress was thrown away
+    assert max(visits(site).values()) == 1  # no request in progress was lost
     assert "leases/lost" not in crawl.counters()

@@ -1,4 +1,4 @@
-"""Processes of a run are killed while they talk: what they had handed over is in the log, and no line is broken by it."""
+"""Processes of a run are killed while they write: all lines that they had handed over are in the log, and no line is broken."""
 
 import json
 import os
@@ -50,14 +50,14 @@ def test_a_killed_process_loses_no_line_that_it_had_handed_over(serve, tmp_path,
         )
         killed = []
         for _ in range(KILLS):
-            pid = talking(tmp_path / "said", killed)
-            time.sleep(random.uniform(0.0, 0.1))  # anywhere within a line
+            pid = writing_process(tmp_path / "said", killed)
+            time.sleep(random.uniform(0.0, 0.1))  # at any position in a line
             assert psutil.pid_exists(pid), node.errors
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
             wait_for(lambda pid=pid: not psutil.pid_exists(pid), "its end")
         node.done("POST", "/jobs/talker/stop")
-        settle(node)
+        wait_until_stopped(node)
         lines = []
         while more := node.done("GET", f"/jobs/talker/log?limit=1000&after={len(lines)}")["lines"]:
             lines += more
@@ -76,8 +76,8 @@ def test_a_killed_process_loses_no_line_that_it_had_handed_over(serve, tmp_path,
         node.done("DELETE", "/jobs/talker")
 
 
-def talking(folder, killed):
-    """Return the process id of one that talks and was not killed before."""
+def writing_process(folder, killed):
+    """Return the process id of a process that writes and was not killed before."""
     return wait_for(
         lambda: [
             int(path.name)
@@ -88,12 +88,12 @@ def talking(folder, killed):
     )[0]
 
 
-def settle(node):
-    """Wait until the job runs nowhere: its workers do not listen while they talk, so they are killed."""
+def wait_until_stopped(node):
+    """Wait until the job runs on no node. Its workers do not read commands while they write, so kill them."""
 
     def is_over():
         for one in psutil.Process(node.process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it was faster
+            with suppress(psutil.NoSuchProcess):  # it has ended already
                 if one.children() == [] and "skitter" in " ".join(one.cmdline()):
                     one.kill()
         return not node.done("GET", "/jobs/talker")["nodes"]

@@ -1,4 +1,4 @@
-"""A log-in that one worker made holds in all others, whoever is killed."""
+"""A login by one worker is valid for all others, whichever process is killed."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Kill test of the stores on servers: workers, owner, and the server itself; each item exactly once."""
+"""Kill test of the stores on servers: workers, owner and server are killed, and each item is stored exactly once."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_killed_workers_and_owners_lose_and_duplicate_nothing(kind, seed, job, s
 
 
 class ToRows(Crawling):
-    """A crawl whose items go to the store with one method of the examples."""
+    """A crawl whose items go to the one-method store of the examples."""
 
     def items(self):
         with closing(sqlite3.connect(self.folder / "rows.db")) as database:

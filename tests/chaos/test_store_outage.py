@@ -1,4 +1,4 @@
-"""Every server that keeps items is away for 20 seconds in mid-crawl, all at the same time; each item exactly once."""
+"""All servers that store items are away for 20 seconds during a crawl, at the same time; each item is stored exactly once."""
 
 import json
 import re
@@ -34,7 +34,7 @@ SERVERS = {
 
 
 class Outage(Crawling):
-    """A crawl whose items go to a server of its own, from a site of its own."""
+    """A crawl whose items go to its own server, from its own site."""
 
     def __init__(self, kind, folder, server, site):
         folder.mkdir()
@@ -63,14 +63,14 @@ class Outage(Crawling):
             return [json.loads(fields[b"item"]) for _, fields in client.xrange("items")]
 
     def truth(self):
-        """The pages that can be had, and the dead links."""
+        """The available pages, and the dead links."""
         web = DeadLinkSite(**SITE)
         urls = {number: web.url(number, self.site.origins) for number in range(PAGES)}
         gone = {url for number, url in urls.items() if web.is_gone(number)}
         return set(urls.values()) - gone, gone
 
     def outages(self):
-        """Seconds for which it says that it has waited."""
+        """Seconds for which the crawl reports that it has waited."""
         return [float(found) for found in re.findall(r"is back after ([\d.]+) s", self.errors)]
 
 
@@ -92,7 +92,7 @@ def outages(site_process, tmp_path):
         yield crawls
 
 
-def take_away(crawl):
+def interrupt_server(crawl):
     for _ in at_moments(crawl, crawl.site, [PAGES // 4]):
         crawl.server.kill()
 
@@ -100,9 +100,9 @@ def take_away(crawl):
 def test_an_outage_of_20_seconds_loses_and_duplicates_nothing(outages):
     for crawl in outages:
         crawl.start()
-    with ThreadPoolExecutor(len(outages)) as each:  # none is at its end while another is waited for
-        list(each.map(take_away, outages))
-    time.sleep(AWAY)  # what is tested is this time
+    with ThreadPoolExecutor(len(outages)) as each:  # waits for all crawls at once
+        list(each.map(interrupt_server, outages))
+    time.sleep(AWAY)  # the length of the outage is the subject of the test
     for crawl in outages:
         assert not crawl.has_ended, f"{crawl.kind}: {crawl.errors}"
         crawl.server.start()

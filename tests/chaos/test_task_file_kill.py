@@ -1,4 +1,4 @@
-"""A job that watches a task file is killed; tasks are added while it is dead; nothing is lost or doubled."""
+"""A job that watches a task file is killed, and tasks are added before it restarts; nothing is lost or duplicated."""
 
 import json
 import os
@@ -23,7 +23,7 @@ pages:
 
 
 class Chains:
-    """Chains of pages; it tells when so many pages were asked for."""
+    """Chains of pages. ``halfway`` is set after a number of requests."""
 
     def __init__(self, halt_after):
         links = {f"/{name}/{n}": [f"/{name}/{n + 1}"] for name in "abc" for n in range(6)}
@@ -41,7 +41,7 @@ class Chains:
 
 
 def wait_for_done(folder, pages):
-    """Return when so many pages are committed."""
+    """Wait until a number of pages is committed."""
     deadline = time.monotonic() + 60
     while True:
         told = skitter("status", "job", "--json", cwd=folder)

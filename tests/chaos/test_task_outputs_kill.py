@@ -1,4 +1,4 @@
-"""Tasks with outputs of their own: whoever is killed when, each output ends with exactly the items of its tasks."""
+"""Tasks with their own outputs: whichever process is killed, each output contains exactly the items of its tasks."""
 
 import contextlib
 import queue
@@ -33,23 +33,23 @@ OUTPUTS = {
 
 
 class Trees:
-    """A tree of pages for each task. A victim is killed at each of some numbers of pages served."""
+    """A tree of pages for each task. A process is killed whenever the number of served pages is one of ``moments``."""
 
-    def __init__(self, moments, strike):
+    def __init__(self, moments, kill_victims):
         self._site = Scripted({
             f"/{name}/{n}": [f"/{name}/{child}" for child in (2 * n + 1, 2 * n + 2) if child < PAGES]
             for name in OUTPUTS
             for n in range(PAGES)
         })  # fmt: skip
         self._moments = set(moments)
-        self._strike = strike
+        self._kill_victims = kill_victims
         self._served = 0
 
     def __call__(self, visit):
         answer = self._site(visit)
         self._served += 1
         if self._served in self._moments:
-            self._strike()
+            self._kill_victims()
         return Answer(answer.body, status=answer.status, delay=0.005)
 
 
@@ -57,19 +57,19 @@ class Trees:
 @pytest.mark.parametrize("victim", ["worker", "everybody"])
 def test_each_output_has_exactly_the_items_of_its_tasks_after_kills(serve, tmp_path, victim):
     rng = random.Random(f"outputs {victim}")
-    due, struck, running = queue.SimpleQueue(), [], []
+    due, killed, running = queue.SimpleQueue(), [], []
 
-    def strike():
-        """SIGKILL a worker, or the whole job at once, each time the site says so."""
+    def kill_victims():
+        """SIGKILL a worker, or the whole job at once, whenever the site calls it."""
         while due.get():
             with contextlib.suppress(psutil.NoSuchProcess):
                 workers = running[-1].children()
                 for process in [running[-1], *workers] if victim == "everybody" else workers[:1]:
                     process.kill()
-            struck.append(victim)
+            killed.append(victim)
 
-    striker = threading.Thread(target=strike)
-    striker.start()
+    killer = threading.Thread(target=kill_victims)
+    killer.start()
     site = Trees(sorted(rng.sample(range(10, 3 * PAGES), 5)), lambda: due.put(True))
     url = serve(site).url
     task_file = TaskFile(tmp_path / "task_file")
@@ -86,8 +86,8 @@ def test_each_output_has_exactly_the_items_of_its_tasks_after_kills(serve, tmp_p
                 break
     finally:
         due.put(False)
-        striker.join()
-    assert len(struck) == 5
+        killer.join()
+    assert len(killed) == 5
     assert (len(running) > 1) == (victim == "everybody")
     truth = {name: sorted(f"{url}{name}/{n}" for n in range(PAGES)) for name in OUTPUTS}
     assert urls_of(tmp_path / "job.jsonl") == sorted([*truth["job"], *truth["both"]])

@@ -33,7 +33,7 @@ class Traced(Spider):
 """
 PAGES = 60
 PROGRAM = os.environ.get("SKITTER_OTELCOL")
-"""The OpenTelemetry Collector, through which the traces pass then. ``make otelcol`` builds it."""
+"""Path of an OpenTelemetry Collector through which to send the traces. ``make otelcol`` builds it."""
 
 
 @contextmanager
@@ -70,7 +70,8 @@ def test_every_page_has_one_trace_after_a_worker_was_killed(serve, tmp_path, mon
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         arguments = ["run", "traced.py", "--workers", "2", "-o", "x.jsonl", "--tracing", "1", "--quiet"]
         with Logged(*arguments, cwd=tmp_path) as running:
-            # Spans that a worker has not delivered die with it, so the kill comes when all but one request have theirs.
+            # Spans that a worker has not delivered are lost when it is killed. So kill when all but one
+            # request have their spans.
             running.wait_for(lambda: len(collector.traces) == PAGES + 2 and (tmp_path / "holders").exists())
             victim = int((tmp_path / "holders").read_text().split()[0])
             assert victim != running.process.pid

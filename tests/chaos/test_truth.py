@@ -1,4 +1,4 @@
-"""Exact truth: the items are the pages that the reference crawler finds, each once."""
+"""Exact results: the items are the pages that the reference crawler finds, each once."""
 
 from functools import cache
 from urllib.parse import urlsplit

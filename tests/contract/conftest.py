@@ -1,4 +1,4 @@
-"""Fixtures of the contract suite: a job on each of the backends."""
+"""Fixtures of the contract suite: a job on each backend."""
 
 import gc
 from pathlib import Path
@@ -16,7 +16,7 @@ NO_LIMITS = HostLimits(delay=0.0, concurrency_per_slot=100_000)
 
 HERE = Path(__file__).parent
 WITH_OWN_SOCKETS = ("mongodb", "ferretdb", "test_store_databases")
-"""Tests of stores whose clients open sockets themselves, by a part of their names."""
+"""Substrings of the names of store tests whose clients open sockets themselves."""
 
 
 def has_own_sockets(item):
@@ -24,14 +24,14 @@ def has_own_sockets(item):
 
 
 def pytest_collection_modifyitems(items):
-    """pymongo leaves a socket open if its client is closed while a task of it connects."""
+    """pymongo leaves a socket open if its client is closed while one of its tasks connects."""
     for item in filter(has_own_sockets, items):
         item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(autouse=True)
 def sockets_left_by_clients(request):
-    """Collect the sockets that a client has left open, so that no later test is blamed for them."""
+    """Collect sockets that a client has left open, so that no later test gets their warnings."""
     yield
     if has_own_sockets(request.node):
         gc.collect()
@@ -54,7 +54,7 @@ async def start(backend):
         try:
             return await job.open()
         except pytest.skip.Exception:
-            jobs.clear()  # the server of the backend is not installed, so there is nothing to stop
+            jobs.clear()  # the backend's server is not installed, so there is no job to stop
             raise
 
     yield start_job
@@ -70,13 +70,13 @@ async def job(start):
 
 @pytest.fixture
 def job_kind():
-    """The class :class:`Job`, for tests that begin many jobs."""
+    """The class :class:`Job`, for tests that start many jobs."""
     return Job
 
 
 @pytest.fixture
 def small_heads(monkeypatch):
-    """Heads of two requests, so that nearly all wait in the file."""
+    """Keep only two requests of each slot in memory, so that most requests are in the file."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)

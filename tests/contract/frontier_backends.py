@@ -1,10 +1,11 @@
-"""The backends that the contract suite of frontiers runs over.
+"""The backends that the frontier contract suite runs on.
 
-Where ``SKITTER_TEST_REDIS`` is the URL of a server, the suite runs over it too, as ``own-server``; it uses, and removes, only
-the keys of jobs that it has begun itself.
+If ``SKITTER_TEST_REDIS`` is the URL of a server, the suite also runs on it, as ``own-server``. It uses and removes only the
+keys of jobs that it has started itself.
 
-A new backend joins by a subclass of :class:`Backend` in ``BACKENDS``. All times are those of a
-:class:`Clock`; a backend whose clock is a server's follows it through an offset.
+To add a backend, add a subclass of :class:`Backend` to ``BACKENDS``. All times are those of a :class:`Clock`. A backend
+that uses a server's clock follows it through an offset.
+
 """
 
 import contextlib
@@ -33,11 +34,11 @@ import zset_broker
 
 OWN_SERVER = os.environ.get("SKITTER_TEST_REDIS")
 LONG = int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")) > 1
-"""Whether the suite also runs over the broker of the examples."""
+"""Whether the suite also runs on the broker of the examples."""
 
 
 class Clock:
-    """A clock that moves only when it is told to."""
+    """A clock that only moves when a test advances it."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000.0
@@ -50,12 +51,12 @@ class Clock:
 
 
 class Backend:
-    """How a frontier is started and ended. ``start`` after ``stop`` or ``kill`` is its next life."""
+    """Starts and ends a frontier. ``start`` after ``stop`` or ``kill`` is a restart."""
 
     name = ""
     durable = False
     has_heartbeats = False
-    """Whether nothing but heartbeats shows that a worker lives."""
+    """Whether only heartbeats show that a worker is alive."""
 
     def __init__(self, folder: Path) -> None:
         self.home = self.folder = folder
@@ -66,15 +67,15 @@ class Backend:
         raise NotImplementedError
 
     async def stop(self) -> None:
-        """Close in good order."""
+        """Close the frontier."""
         raise NotImplementedError
 
     async def kill(self) -> None:
-        """Let go of everything that a SIGKILL would take away."""
+        """Drop everything that a SIGKILL would lose."""
         raise NotImplementedError
 
-    async def noted(self) -> None:
-        """Return when it is durable what a lease leaves to be written a moment later."""
+    async def flush_leases(self) -> None:
+        """Wait until the deferred writes of leases are durable."""
 
 
 class InMemory(Backend):
@@ -101,18 +102,18 @@ class OnSqlite(Backend):
     async def stop(self):
         await self.owner.close()
 
-    async def noted(self):
+    async def flush_leases(self):
         await self.owner._journal.flush()
 
     async def kill(self):
-        """Go on with what the file system held at this moment: what a killed owner leaves behind."""
+        """Continue with a copy of the current files: the state that a killed owner leaves behind."""
         self.life += 1
         after = self.home / f"life{self.life}"
         after.mkdir()
         for file in self.folder.glob("frontier.db*"):
             if not file.name.endswith(("-shm", ".lock")):
                 shutil.copy(file, after)
-        with contextlib.suppress(FrontierError):  # one that has failed says so again
+        with contextlib.suppress(FrontierError):  # raises again if the frontier has failed before
             await self.stop()
         self.folder = after
 
@@ -179,7 +180,7 @@ class OnOwnServer(OnValkey):
 
 
 class OnCluster(Backend):
-    """Three masters, each with a replica, that have several partitions each."""
+    """Three masters with a replica each, which have several partitions each."""
 
     name = "cluster"
     has_heartbeats = True
@@ -199,7 +200,7 @@ class OnCluster(Backend):
         await self.frontier.erase()
 
 
-# All messages stay pending and are offered at each call, because the clock of the tests is not that of the broker.
+# The clock of the tests is not the broker's, so all messages stay pending and are offered at each call.
 EAGER = BrokerTuning(
     hold=float("inf"),
     max_pending=1_000_000,
@@ -211,10 +212,10 @@ EAGER = BrokerTuning(
 
 
 class OverBroker(Backend):
-    """A queue in a real broker, with its state beside it."""
+    """A queue in a real broker, with its state in another store."""
 
     def brokers(self, options):
-        """Return what makes the broker of a queue."""
+        """Return a function that creates the broker of a queue."""
         raise NotImplementedError
 
     def state(self, politeness, options, clock):

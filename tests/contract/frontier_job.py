@@ -1,4 +1,4 @@
-"""One job on one backend, and the counts that have to hold after each call."""
+"""A job on one backend, and the counts that must hold after each call."""
 
 import hashlib
 import math
@@ -27,7 +27,7 @@ _PARTS = {"control", "dead_letters", "notes", "reports", "seed_keys", "liveness"
 
 
 class CheckedFrontier:
-    """A frontier, or one of its parts, whose counts are checked after each call."""
+    """A frontier, or one of its parts, that checks the counts after each call."""
 
     def __init__(self, frontier, part=None) -> None:
         self.unchecked = frontier
@@ -49,7 +49,7 @@ class CheckedFrontier:
 
 
 def check_counts(status: FrontierStatus) -> None:
-    """``added == queued + delayed + leased + done + failed``, and none is negative."""
+    """Check that ``added == queued + delayed + leased + done + failed`` and that no count is negative."""
     parts = (status.queued, status.delayed, status.leased, status.done, status.failed)
     assert min(parts) >= 0, status
     assert status.added == sum(parts), status
@@ -63,7 +63,7 @@ def report_of(worker: str) -> WorkerReport:
 
 
 class Job:
-    """One job on one backend: short words for what a worker does."""
+    """A job on one backend, with short methods for the calls of a worker."""
 
     def __init__(self, backend: Backend, politeness: Politeness, options: FrontierSettings) -> None:
         self.backend = backend
@@ -80,7 +80,7 @@ class Job:
         await self.open()
 
     async def kill(self) -> None:
-        """End as by SIGKILL, and start again."""
+        """End the job as SIGKILL does, and start it again."""
         await self.backend.kill()
         await self.open()
 
@@ -106,7 +106,7 @@ class Job:
         )
 
     async def add(self, *names, host="h.test", **fields) -> int:
-        """Add requests by name; returns how many were new."""
+        """Add requests by name. Return the number of new ones."""
         entries = [n if isinstance(n, Entry) else self.entry(n, host, **fields) for n in names]
         return (await self.frontier.add(entries)).added
 
@@ -122,7 +122,7 @@ class Job:
         return lease
 
     async def end_fetch(self, lease: Lease, latency=0.1, **fields) -> None:
-        """Report the end of a fetch, and ask for nothing."""
+        """Report the end of a fetch without asking for leases."""
         await self.lease(0, reports=[FetchReport(lease.id, latency, **fields)])
 
     async def done(self, *leases: Lease, **fields) -> list[bool]:
@@ -139,7 +139,7 @@ class Job:
         return await self.frontier.status()
 
     async def counts(self) -> dict[str, int]:
-        """Return the states that hold any request, with how many."""
+        """Return the number of requests in each state, without empty states."""
         status = await self.status()
         states = ("queued", "delayed", "leased", "done", "failed")
         return {name: getattr(status, name) for name in states if getattr(status, name)}
@@ -147,9 +147,9 @@ class Job:
     async def wait_for_one(
         self, worker="w", step=0.0625, patience=1000.0, precision=0.0
     ) -> tuple[float, Lease]:
-        """Ask again and again until there is something; returns the seconds that took, and the lease.
+        """Ask repeatedly until there is a lease. Return the elapsed seconds and the lease.
 
-        Asks every ``step`` seconds, and where that is more, whenever the wait so far has grown by ``precision``.
+        Asks every ``step`` seconds, or at intervals of ``precision`` times the elapsed time if these are longer.
         """
         begun = self.clock.now
         while self.clock.now - begun < patience:
@@ -163,7 +163,7 @@ class Job:
         raise AssertionError(f"nothing was handed out within {patience} seconds")
 
     async def seeds_done(self) -> None:
-        """Say that there are no seeds (left) to load."""
+        """Report that all seeds are loaded."""
         claim = await self.frontier.claim_seeds("seeder")
         await self.frontier.add([], SeedProgress(claim.token, claim.position, done=True))
 
@@ -171,7 +171,7 @@ class Job:
         return (await self.status()).state is JobState.FINISHED
 
     async def urls_left(self) -> list[str]:
-        """Lease and finish everything until nothing comes; returns the last parts of the URLs in order."""
+        """Lease and finish all requests. Return the last parts of their URLs in order."""
         names = []
         while leases := await self.lease(1):
             names.append(leases[0].url.rpartition("/")[2])

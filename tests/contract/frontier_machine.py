@@ -1,4 +1,4 @@
-"""A machine that gives a job a random life and compares it with a plain model after each step."""
+"""A state machine that makes random calls to a job and compares it with a simple model after each step."""
 
 import asyncio
 import tempfile
@@ -59,7 +59,7 @@ pages = st.fixed_dictionaries(
 
 
 class FrontierMachine(RuleBasedStateMachine):
-    """Everything that workers and people do to a job, in any order."""
+    """All calls that workers and users make, in any order."""
 
     backend_kind: type
     job_kind: type
@@ -71,7 +71,7 @@ class FrontierMachine(RuleBasedStateMachine):
         self.backend = self.backend_kind(Path(self.folder.name))
         self.serial = 0
         self.handed_out = []
-        """All leases ever, of which the machine also uses the old ones."""
+        """All leases so far. The machine also uses ended ones."""
 
     def run(self, work):
         return self.runner.run(work)
@@ -87,7 +87,7 @@ class FrontierMachine(RuleBasedStateMachine):
         )
         politeness = Politeness(HostLimits(delay=0.0, concurrency_per_slot=concurrency_per_slot))
         job = self.job_kind(self.backend, politeness, options)
-        self.run(job.open())  # skips the test if the server of the backend is not installed
+        self.run(job.open())  # skips the test if the backend's server is not installed
         self.job = job
         self.model = Model(LEASE_SECONDS, 2, ttl, not refetch, concurrency_per_slot, now=job.clock.now)
 
@@ -113,14 +113,14 @@ class FrontierMachine(RuleBasedStateMachine):
         return self.job.entries(*names, host=host, record=record, priority=priority)
 
     def divide(self, entries):
-        """Return new requests as entries and as batches. Each has a record of its own, and so a batch."""
+        """Return new requests as entries and as batches. Each entry and each batch has its own record."""
         first = len(entries)
         while first and entries[first - 1].dedup:
             first -= 1
         return entries[:first], [self.job.batch([entry]) for entry in entries[first:]]
 
     def some_leases(self, numbers):
-        """Choose leases, mostly of those in force."""
+        """Choose leases, mostly valid ones."""
         recent = self.handed_out[-8:] + list(self.model.leases)
         return list(dict.fromkeys(recent[number % len(recent)] for number in numbers)) if recent else []
 
@@ -221,7 +221,7 @@ class FrontierMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 3.0, 6.0, 10.0, 25.0]))
     def advance(self, seconds):
         self.run(self.job.clock.advance(seconds))
-        self.run(self.job.status())  # a frontier takes leases back when it is asked next
+        self.run(self.job.status())  # a frontier takes expired leases back at the next call
         self.model.advance(seconds)
 
     @rule(worker=WORKERS)
@@ -312,11 +312,11 @@ class FrontierMachine(RuleBasedStateMachine):
                 assert (letter.attempts, letter.lost) == (one.attempt + 1, one.lost)
 
     def finish_the_job(self):
-        """Whatever happened: all that was added can be leased and done, and then the job is over."""
+        """Whatever happened, all added requests can be leased and done, and then the job is finished."""
         self.control(paused=False)
         self.finish_seeds()
         self.advance(1_000.0)
-        self.advance(2.0**2)  # for suspects, lost in the last step
+        self.advance(2.0**2)  # for suspects that were lost in the last step
         while True:
             answer = self.run(self.job.ask())
             self.model.take(answer.leases, 100_000, "last")

@@ -1,6 +1,7 @@
-"""A frontier in plain words: one list of requests, each in one state. Only what the contract says.
+"""A simple model of a frontier: one list of requests, each in one state. It implements only the contract.
 
-Where chance decides (when a request that was lost twice comes back) the model knows bounds.
+If a value is random (when a request that was lost twice returns), the model knows its bounds.
+
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ FOREVER = float("inf")
 
 
 def key_of(request) -> tuple[str, bytes]:
-    """Return what no two requests have in common, given an entry, a lease or a dead letter."""
+    """Return the identity of a request, given an entry, a lease or a dead letter."""
     return request.url, request.record
 
 
@@ -23,14 +24,14 @@ def task_of(entry) -> str:
 
 @dataclass
 class Known:
-    """One request that was added."""
+    """A request that was added."""
 
     entry: object
     number: int
     due: float
-    """It may be handed out from here on ..."""
+    """It may be leased from this time on ..."""
     surely_due: float
-    """... and surely from here on."""
+    """... and must be available from this time on."""
     state: str = "waiting"
     attempt: int = 0
     lost: int = 0
@@ -56,10 +57,10 @@ class Model:
     """By URL and record, which are unique together."""
     known_until: dict[bytes, float] = field(default_factory=dict)
     leases: dict[int, Known] = field(default_factory=dict)
-    """In force."""
+    """Valid leases."""
     dropped: int = 0
     banned: set[str] = field(default_factory=set)
-    """Slots."""
+    """Banned slots."""
     number: int = 0
     lost: int = 0
     pages: int = 0
@@ -100,7 +101,7 @@ class Model:
         return one
 
     def refuse_banned(self, one: Known) -> None:
-        """What comes back to a banned slot is gone."""
+        """Drop a request that returns to a banned slot."""
         if one.state == "waiting" and self.is_banned(one.entry.slot):
             self.drop([one])
 
@@ -120,7 +121,7 @@ class Model:
         return len(waiting)
 
     def is_banned(self, slot: str) -> bool:
-        """A host is banned in all queues."""
+        """Return whether the host of a slot is banned. A ban holds in all queues."""
         return without_queue(slot) in self.banned
 
     def lose(self, lease_id: int) -> None:
@@ -166,7 +167,7 @@ class Model:
         replayed = 0
         for one in letters:
             if not self.stay_known and one.entry.dedup and self.is_known(one.entry.fingerprint):
-                self.drop([one])  # it was added again since
+                self.drop([one])  # it was added again in the meantime
                 continue
             replayed += 1
             one.state, one.attempt, one.lost = "waiting", 0, 0
@@ -187,7 +188,7 @@ class Model:
         return self.concurrency_per_slot - in_flight
 
     def take(self, leases, limit: int, worker: str, shares=None) -> None:
-        """Check what was handed out, and take note of it."""
+        """Check the leases, and record them."""
         waiting = self.in_state("waiting")
         least, most, given = Counter(), Counter(), Counter(queue_of(lease.slot) for lease in leases)
         for slot in {one.entry.slot for one in waiting}:

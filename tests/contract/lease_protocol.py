@@ -1,8 +1,9 @@
-"""The lease protocol as a small machine: one or two pages of one host, two workers, a loader of seeds.
+"""The lease protocol as a small state machine: one or two pages of one host, two workers, a loader of seeds.
 
-A state is a value, and :func:`step` gives the next state and the answer that a frontier has to give. Time is counted
+A state is a value, and :func:`step` gives the next state and the answer that a frontier must give. Time is counted
 in ticks of half a lease. All bounds are small, so that all states can be visited: a page is retried once and may be
-lost once, and of the leases that have ended, the workers remember the last one.
+lost once, and workers remember only the lease that ended last.
+
 """
 
 from collections import deque
@@ -24,13 +25,13 @@ class Page(NamedTuple):
     lost: int = 0
     worker: str = ""
     ticks: int = 0
-    """Until the lease expires."""
+    """Ticks until the lease expires."""
     fetch_ended: bool = False
-    """Whether the end of the fetch was reported, so that the slot is free."""
+    """Whether the end of the fetch was reported, which frees the slot."""
 
 
 class Claim(NamedTuple):
-    """The right to load the seeds. One that has expired holds until another worker claims it."""
+    """The claim to load the seeds. An expired claim is valid until another worker claims the seeds."""
 
     state: str = "free"
     """``free``, ``claimed`` or ``loaded``."""
@@ -46,7 +47,7 @@ class State(NamedTuple):
     """Worker and page of the lease that ended last."""
     claim: Claim = Claim()
     old_claim: bool = False
-    """Whether a worker remembers a claim that it has lost."""
+    """Whether a worker remembers an expired claim."""
     paused: bool = False
 
     @property
@@ -65,7 +66,7 @@ class Action(NamedTuple):
 
 
 Transition = tuple[State, Any]
-"""The next state, and the answer."""
+"""The next state, and the expected answer."""
 
 
 INITIAL_STATES = {
@@ -73,12 +74,12 @@ INITIAL_STATES = {
     "control": State((Page("queued"),), (0,), claim=Claim("loaded")),
     "seeds": State((Page(),)),
 }
-"""Three parts of the protocol. All of it at once has millions of states."""
+"""Three parts of the protocol. The whole protocol has millions of states."""
 CONTROL = ("pause", "resume", "kill", "reopen")
 
 
 def actions_of(state: State, without: Collection[str] = ()) -> Iterator[Action]:
-    """Give all actions that are possible, those that must have no effect included."""
+    """Return all possible actions, including those that must have no effect."""
     return (action for action in _actions_of(state) if action.name not in without)
 
 
@@ -111,12 +112,12 @@ def _actions_of(state: State) -> Iterator[Action]:  # noqa: C901 - one condition
 
 
 def step(state: State, action: Action) -> Transition:
-    """Return what the action leads to, and what the frontier has to answer."""
+    """Return the next state, and the answer that the frontier must give."""
     return _STEPS[action.name](state, action)
 
 
 def explore(initial: State, without: Collection[str] = ()) -> dict[State, dict[Action, Transition]]:
-    """Return all states that can be reached, in the order of their distance, with all transitions."""
+    """Return all reachable states in the order of their distance, with all transitions."""
     graph: dict[State, dict[Action, Transition]] = {}
     found = deque([initial])
     seen = {initial}
@@ -135,7 +136,7 @@ def _with(state: State, number: int, page: Page) -> State:
 
 
 def _end(state: State, number: int, page: Page) -> State:
-    """End a lease: the page is as given, and the worker remembers the lease."""
+    """End a lease: the page changes to the given state, and the worker remembers the lease."""
     ended = state.pages[number].worker, number
     return _with(state, number, page._replace(worker="", ticks=0, fetch_ended=False))._replace(ended=ended)
 
@@ -194,7 +195,7 @@ def _renew_own(state: State, action: Action) -> Transition:
 
 
 def _renew_lost(state: State, action: Action) -> Transition:
-    """The frontier names the lease as gone."""
+    """The frontier reports the lease as lost."""
     worker = action.worker if action.name == "renew late" else other_than(action.worker)
     return _renew(state, worker), "gone"
 

@@ -36,14 +36,14 @@ class Job:
         self.target = target
         self.keyed = target in KEYED
         self.place = place_for(target, folder, server)
-        """Location of the items; ``port`` is that of a relay through which the job connects."""
+        """Location of the items. ``port``: the port of a relay through which the job connects."""
         self._relay = port
         self.ranges: dict[str, list[tuple[int, int]]] = {}
         self.context = OutputContext("quotes", str(self.folder))
         self.output = self.run_again()
 
     def run_again(self):
-        """Simulate a new parent process: what it printed before is gone, as with ``> file`` in a shell."""
+        """Simulate a new parent process: earlier output is gone, as with ``> file`` in a shell."""
         if self.target == "-":
             output = StdoutOutput(os.open(self.place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         else:
@@ -103,7 +103,7 @@ def server_port(target: str) -> int:
 
 
 def place_for(target: str, folder: Path, server=None):
-    """Return an unused location for a target. The server that it needs is started, unless one is given."""
+    """Return an unused location for a target. Starts the required server unless one is given."""
     kind, _, options = target.partition("?")
     name = f"t{uuid.uuid4().hex[:12]}"
     if kind in ("mongodb", "ferretdb"):

@@ -1,4 +1,4 @@
-"""What may be added, what is known already, and in which order it is handed out."""
+"""Adding requests: duplicates, known URLs and the order of leases."""
 
 import asyncio
 import random
@@ -127,7 +127,7 @@ async def test_empty_calls_do_nothing(job):
     assert await job.frontier.reports.outputs() == {}
 
 
-async def test_ten_thousand_requests_come_back_once_each(job):
+async def test_ten_thousand_requests_are_leased_once_each(job):
     hosts = [f"h{number}.test" for number in range(10)]
     entries = [job.entry(number, hosts[number % 10]) for number in range(10_000)]
     assert (await job.frontier.add(entries)).added == 10_000
@@ -183,7 +183,7 @@ async def test_random_order_is_neither_fifo_nor_lifo(start):
     await job.add(*names)
     left = await job.urls_left()
     assert sorted(left) == sorted(names)
-    # For a shuffle the sum of |place - number| is about n*n/3; for either order it would be 0 or n*n/2.
+    # In a shuffle, the sum of |place - number| is about n*n/3. In FIFO and LIFO order it would be 0 and n*n/2.
     assert 90_000 < sum(abs(place - int(name)) for place, name in enumerate(left)) < 150_000
 
 
@@ -235,14 +235,14 @@ async def test_ask_again_is_no_later_than_the_next_request(start):
 
 
 async def test_ask_again_never_lets_a_worker_spin(start):
-    """An answer without work is at least some milliseconds from the next question."""
+    """Each answer without work has a wait of at least some milliseconds."""
     job = await start(HostLimits(delay=100.0, concurrency_per_slot=10))
     assert (await job.ask()).ask_again > 0.001  # seeds are still loading
     await job.add("a", "b")
-    assert (await job.ask()).ask_again > 0.001  # the host has to rest
+    assert (await job.ask()).ask_again > 0.001  # the host has to wait for its delay
     await job.frontier.control.set_state(JobState.PAUSED)
     await job.add("c", host="other.test")
-    assert (await job.ask()).ask_again > 0.001  # paused, with something to fetch
+    assert (await job.ask()).ask_again > 0.001  # paused, with a request to fetch
 
 
 async def test_visited_pages_are_known_forever_by_default(job):

@@ -1,4 +1,4 @@
-"""What a job still knows in its next life, after an orderly end and after SIGKILL."""
+"""The state of a job after a restart, following an orderly end and SIGKILL."""
 
 import asyncio
 
@@ -13,16 +13,16 @@ pytestmark = pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=T
 
 
 @pytest.fixture(params=["reopen", "kill"])
-def next_life(request):
-    """Name of the way in which the first life ends."""
+def ending(request):
+    """How the first run ends: the name of a method of the job."""
     return request.param
 
 
-async def live_again(job, how: str) -> None:
+async def restart(job, how: str) -> None:
     await getattr(job, how)()
 
 
-async def test_requests_in_every_state_are_there_again(job, next_life):
+async def test_requests_in_every_state_survive_a_restart(job, ending):
     await job.add("done", "failed", priority=1)
     await job.add(*range(5))
     await job.add("delayed", delay=50.0)
@@ -30,18 +30,18 @@ async def test_requests_in_every_state_are_there_again(job, next_life):
     await job.done(done)
     await job.fail(failed)
     before = await job.counts()
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.counts() == before == {"queued": 5, "delayed": 1, "done": 1, "failed": 1}
     assert await job.add("done", "failed", "delayed", *range(5)) == 0
     await job.clock.advance(50.0)
     assert await job.urls_left() == ["0", "1", "2", "3", "4", "delayed"]
 
 
-async def test_a_request_is_the_same_as_before(job, next_life):
+async def test_a_request_is_unchanged_after_a_restart(job, ending):
     await job.add("a", priority=-5, record=bytes(range(256)))
     lease = await job.one()
     await job.retry(lease, after=10.0, record=b"\x01changed")
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.lease() == []
     await job.clock.advance(10.0)
     again = await job.one()
@@ -50,11 +50,11 @@ async def test_a_request_is_the_same_as_before(job, next_life):
 
 
 @pytest.mark.parametrize("order", ["priority", "fifo", "lifo"])
-async def test_the_order_is_kept(start, order, next_life):
+async def test_the_order_is_kept_after_a_restart(start, order, ending):
     job = await start(queue_order=order)
     for priority in (0, 3, -3, 2**62):
         await job.add(f"{priority}a", f"{priority}b", priority=priority)
-    await live_again(job, next_life)
+    await restart(job, ending)
     await job.add("new", priority=1)
     middle = ["0a", "0b", "3a", "3b", "-3a", "-3b", f"{2**62}a", f"{2**62}b"]
     assert (
@@ -67,11 +67,11 @@ async def test_the_order_is_kept(start, order, next_life):
     )
 
 
-async def test_leases_of_a_killed_life_count_a_loss_and_go_back(job):
+async def test_leases_of_a_killed_owner_count_a_loss_and_return(job):
     await job.add("a", "b", "c")
     leases = await job.lease(2)
     await job.end_fetch(leases[0])
-    await job.backend.noted()
+    await job.backend.flush_leases()
     await job.kill()
     assert await job.counts() == {"queued": 3}
     again = await job.lease()
@@ -81,7 +81,7 @@ async def test_leases_of_a_killed_life_count_a_loss_and_go_back(job):
     assert (await job.status()).counters["leases/lost"] == 2
 
 
-async def test_leases_of_an_orderly_end_go_back_without_a_loss(job):
+async def test_leases_of_a_closed_job_return_without_a_loss(job):
     await job.add("a", "b")
     await job.lease()
     await job.reopen()
@@ -89,7 +89,7 @@ async def test_leases_of_an_orderly_end_go_back_without_a_loss(job):
 
 
 async def test_only_requests_in_progress_count_a_loss(job):
-    """Not what was leased together with it and is released, retried or replayed since."""
+    """A request that was leased together with them, but was released, retried or replayed since, counts none."""
     await job.add("in hand", "released", "retried", "free", "replayed")
     _, released, retried, free, replayed = await job.lease()
     await job.frontier.release([released.id])
@@ -104,10 +104,10 @@ async def test_only_requests_in_progress_count_a_loss(job):
     }  # fmt: skip
 
 
-async def test_a_lease_of_the_old_life_is_worth_nothing(job, next_life):
+async def test_a_lease_from_before_a_restart_is_invalid(job, ending):
     await job.add("a")
     old = await job.one()
-    await live_again(job, next_life)
+    await restart(job, ending)
     new = await job.one()
     assert new.id != old.id
     assert await job.done(old, entries=job.entries("child"), counters={"pages": 1}) == [False]
@@ -121,8 +121,8 @@ async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
     for lost in range(3):
         _, lease = await job.wait_for_one()
         assert lease.lost == lost
-        if lost == 0:  # later lives follow one that was killed, and note each lease before they give it
-            await job.backend.noted()
+        if lost == 0:  # owners that follow a killed one write each lease before they return it
+            await job.backend.flush_leases()
         await job.kill()
     assert await job.counts() == {"failed": 1}
     (letter,) = await job.frontier.dead_letters.list()
@@ -131,7 +131,7 @@ async def test_a_request_that_kills_owners_becomes_a_dead_letter(start):
 
 
 async def test_ids_are_never_used_again_after_a_kill(start):
-    """Even if the last that happened was that a lease ran out."""
+    """Even if the expiry of a lease was the last event."""
     job = await start(max_worker_crashes=0, lease_seconds=10.0)
     ids = set()
     for life in range(4):
@@ -148,7 +148,7 @@ async def test_ids_are_never_used_again_after_a_kill(start):
 
 
 async def test_a_letter_never_gets_the_id_of_an_older_one(start):
-    """Also if nothing was committed after many leases that ran out."""
+    """Also if nothing was committed after many leases expired."""
     job = await start(max_worker_crashes=0, lease_seconds=10.0)
     await job.add(*range(9))
     await job.lease(8)
@@ -183,40 +183,40 @@ async def test_concurrent_changes_leave_each_request_in_one_state(start):
         (JobState.STOPPING, JobState.RUNNING),
     ],
 )
-async def test_a_pause_is_kept_and_a_stop_ends_with_the_run(job, asked, afterwards, next_life):
+async def test_a_pause_is_kept_and_a_stop_ends_with_the_run(job, asked, afterwards, ending):
     await job.add("a")
     await job.frontier.control.set_state(asked)
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert (await job.status()).state is afterwards
 
 
-async def test_a_finished_job_stays_finished(job, next_life):
+async def test_a_finished_job_stays_finished(job, ending):
     await job.add("a")
     await job.seeds_done()
     await job.done(await job.one())
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert (await job.ask()).state is JobState.FINISHED
     assert await job.frontier.claim_seeds("w") is None
 
 
-async def test_the_next_loader_continues_with_the_seeds(job, next_life):
+async def test_the_next_loader_continues_with_the_seeds(job, ending):
     claim = await job.frontier.claim_seeds("w")
     await job.frontier.add(job.entries("a", "b"), SeedProgress(claim.token, 2))
-    await live_again(job, next_life)
+    await restart(job, ending)
     again = await job.frontier.claim_seeds("w")
     assert again.position == 2
     await job.frontier.add([], SeedProgress(again.token, 2, done=True))
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.frontier.claim_seeds("w") is None
 
 
-async def test_notes_counters_and_outputs_are_kept(job, next_life):
+async def test_notes_counters_and_outputs_are_kept(job, ending):
     await job.add("a", "b", "c")
     await job.frontier.notes.put("robots:h.test", b"\x00rules", 100.0)
     marks = [(0, 10), (20, 30), (10, 15)]
     for lease, (begin, end) in zip(await job.lease(), marks, strict=True):
         await job.done(lease, counters={"pages": 1}, outputs=[OutputRange("part", begin, end)])
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert (await job.frontier.reports.outputs())["part"] == [(0, 10), (10, 15), (20, 30)]
     assert (await job.status()).counters["pages"] == 3
     assert await job.frontier.notes.get("robots:h.test") == b"\x00rules"
@@ -224,52 +224,52 @@ async def test_notes_counters_and_outputs_are_kept(job, next_life):
     assert await job.frontier.notes.get("robots:h.test") is None
 
 
-async def test_ranges_are_joined_across_lives(job, next_life):
+async def test_ranges_are_joined_across_restarts(job, ending):
     for begin in range(0, 40, 10):
         await job.add(f"{begin}")
         await job.done(await job.one(), outputs=[OutputRange("part", begin, begin + 10)])
-        await live_again(job, next_life)
+        await restart(job, ending)
     assert await job.frontier.reports.outputs() == {"part": [(0, 40)]}
 
 
-async def test_dead_letters_are_kept_and_can_be_replayed(job, next_life):
+async def test_dead_letters_are_kept_and_can_be_replayed(job, ending):
     await job.add("a", "b")
     for lease in await job.lease():
         await job.fail(lease, error=f"http/404 {lease.url}")
     before = await job.frontier.dead_letters.list()
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.frontier.dead_letters.list() == before
     assert await job.frontier.dead_letters.replay([before[0].id]) == 1
     assert await job.frontier.dead_letters.drop() == 1
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.counts() == {"queued": 1}
     assert (await job.one()).url == before[0].url
 
 
-async def test_a_visited_ttl_continues_in_the_next_life(start, next_life):
+async def test_a_visited_ttl_continues_after_a_restart(start, ending):
     job = await start(visited_ttl=100.0)
     await job.add("a", "pending")
     await job.done(*await job.lease(1))
     await job.clock.advance(60.0)
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.add("a") == 0
     await job.clock.advance(40.0)
     assert await job.add("a", "pending") == 1
 
 
-async def test_failed_urls_may_be_added_again_after_a_restart(start, next_life):
+async def test_failed_urls_may_be_added_again_after_a_restart(start, ending):
     job = await start(refetch_failed=True)
     await job.add("a", "b")
     await job.fail(*await job.lease())
     await job.add("b")
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert await job.add("a", "b") == 1
 
 
-async def test_a_long_queue_comes_back_in_order_from_the_file(job, next_life):
+async def test_a_long_queue_comes_back_in_order_from_the_file(job, ending):
     await job.add(*range(2_000))
     await job.add(*range(500), host="other.test")
-    await live_again(job, next_life)
+    await restart(job, ending)
     await job.add("last")
     leases = await job.lease()
     own = [lease.url.rpartition("/")[2] for lease in leases if lease.slot == "h.test"]
@@ -277,20 +277,20 @@ async def test_a_long_queue_comes_back_in_order_from_the_file(job, next_life):
     assert len(leases) == 2_501
 
 
-async def test_a_fingerprint_seed_belongs_to_the_job(job, backend, next_life):
+async def test_a_fingerprint_seed_belongs_to_the_job(job, backend, ending):
     seed = backend.info.fingerprint_seed
     await job.add("a")
-    await live_again(job, next_life)
+    await restart(job, ending)
     assert backend.info.fingerprint_seed == seed
 
 
 @pytest.mark.parametrize("bound", [10, 100])
-async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, next_life):
+async def test_a_seen_set_that_outgrows_memory_stays_exact(start, bound, ending):
     job = await start(seen_memory_limit=bound)
     for begin in range(0, 300, 20):
         assert await job.add(*range(begin, begin + 20)) == 20
         assert await job.add(*range(begin + 5)) == 0
-        await live_again(job, next_life)
+        await restart(job, ending)
     prints = [job.entry(number).fingerprint for number in range(310)]
     assert await job.frontier.unknown(prints) == [False] * 300 + [True] * 10
 
@@ -315,9 +315,9 @@ async def test_a_second_owner_is_refused_with_a_remedy(job, backend):
     assert refusal.value.remedy
 
 
-async def test_an_old_claim_of_the_seeds_is_void_in_the_next_life(job, next_life):
+async def test_an_old_claim_of_the_seeds_is_void_after_a_restart(job, ending):
     old = await job.frontier.claim_seeds("one")
-    await live_again(job, next_life)
+    await restart(job, ending)
     new = await job.frontier.claim_seeds("other")
     assert new.token != old.token
     assert (await job.frontier.add(job.entries("a"), SeedProgress(old.token, 1))).added == 0

@@ -1,4 +1,4 @@
-"""When a job runs, pauses, stops and ends; its seeds, notes, counters and outputs."""
+"""Pauses, stops and the end of a job; its seeds, notes, counters and outputs."""
 
 import asyncio
 
@@ -337,7 +337,7 @@ async def test_workers_learn_from_the_revision_that_a_pass_has_begun(job):
     assert (await job.ask()).revision > before
 
 
-async def test_a_new_crawl_with_a_ttl_fetches_only_what_has_run_out(start):
+async def test_a_new_crawl_with_a_ttl_fetches_only_expired_pages(start):
     job = await start(visited_ttl=100.0)
     await job.seeds_done()
     await job.add("old")

@@ -1,7 +1,8 @@
 """Exhaustive exploration of the lease protocol: transitions of a small model, executed on the real backends.
 
-Each transition is executed on the frontier in memory. On the other backends, a seed draws walks. ``make chaos``
-explores larger parts of the protocol, on longer walks. ``lease_protocol.py`` is the model.
+Each transition is executed on the frontier in memory. Other backends execute random walks. ``make chaos`` explores
+larger parts of the protocol with longer walks. ``lease_protocol.py`` is the model.
+
 """
 
 import itertools
@@ -38,7 +39,7 @@ PARTS = {
     "pause": ("control", ("kill", "reopen")),
     "seeds": ("seeds", (*CONTROL, "fail", "retry", "end fetch", "end fetch late")),
 }
-"""Parts of the protocol: where each begins, and the actions that it leaves out."""
+"""Parts of the protocol: the first state of each, and the excluded actions."""
 if "SKITTER_EXPLORER_STEPS" in os.environ:
     PARTS |= {"all leases": ("leases", CONTROL), "all of the seeds": ("seeds", ("kill", "reopen"))}
 TICK = 5.0
@@ -53,11 +54,11 @@ def graph_of(initial, without):
 
 
 class Fault(AssertionError):
-    """A frontier that differs from the model, with the actions that lead there."""
+    """A frontier that differs from the model, and the actions that lead to the difference."""
 
 
 class Explorer:
-    """One job on one backend, which follows the model step by step."""
+    """A job on one backend, which follows the model step by step."""
 
     def __init__(self, job, initial: State) -> None:
         self.job = job
@@ -66,7 +67,7 @@ class Explorer:
         self.state = initial
         self.trace = []
         self.leases = {}
-        """The leases in force, by page."""
+        """The valid leases by page."""
         self.ended = None
         self.token = self.old_token = 0
         self.committed = 0
@@ -79,14 +80,14 @@ class Explorer:
             await self.job.seeds_done()
 
     async def do(self, action: Action, check: bool = False) -> None:
-        """Carry out one action on the frontier, and compare its answer with that of the model."""
+        """Carry out an action on the frontier, and compare its answer with the model's."""
         before = self.state
         following, expected = lease_protocol.step(before, action)
         self.trace.append(action)
         answer = await self._call(action)
         self._require(answer == expected, f"answer {answer}, expected {expected}")
         if action.name in {"tick", *RESTARTS}:
-            await self.frontier.status()  # a frontier takes leases back when it is asked next
+            await self.frontier.status()  # a frontier takes expired leases back at the next call
         self.state = following
         for number, page in enumerate(before.pages):
             if page.state == "leased" and following.pages[number].state != "leased":
@@ -102,7 +103,7 @@ class Explorer:
             raise Fault(f"{what}; after {steps}")
 
     async def compare(self) -> None:
-        """Compare all that can be read with the model."""
+        """Compare all readable values with the model."""
         state = self.state
         status = await self.frontier.status()
         for name in ("queued", "leased", "done", "failed"):
@@ -117,7 +118,7 @@ class Explorer:
         self._require(unknown == [page.state == "absent" for page in state.pages], f"unknown {unknown}")
 
     async def compare_at_end(self) -> None:
-        """Compare what no transition but a commit changes."""
+        """Compare values that only commits change."""
         self._require(await self.frontier.reports.outputs() == self.outputs, "other output ranges")
         letters = await self.frontier.dead_letters.list()
         found = sorted((letter.url[-1], letter.attempts, letter.lost) for letter in letters)
@@ -164,7 +165,7 @@ class Explorer:
             case "abandon":
                 return await frontier.abandon(action.worker)
             case "kill" | "reopen":
-                await self.job.backend.noted()
+                await self.job.backend.flush_leases()
                 await getattr(self.job, name)()
                 self.frontier = self.job.frontier.unchecked
         return None
@@ -202,7 +203,7 @@ class Explorer:
 
 
 class Jobs:
-    """Starts jobs on one kind of backend, each in a folder of its own."""
+    """Starts jobs on one kind of backend, each in its own folder."""
 
     def __init__(self, backend_kind, job_kind, folder) -> None:
         self._backend_kind = backend_kind
@@ -227,10 +228,10 @@ class Jobs:
 
 
 async def explore_all(jobs, initial, without) -> int:
-    """Execute each transition of the model; return their number.
+    """Execute each transition of the model. Return their number.
 
-    A walk goes to a state with open transitions by the shortest way, and from there along open transitions for as
-    long as there are any.
+    A walk takes the shortest path to a state with open transitions. From there it follows open transitions until
+    none is left.
     """
     graph = graph_of(initial, without)
     parents = _ways(graph)
@@ -266,7 +267,7 @@ def _way_to(state, parents):
 
 
 async def walk(jobs, steps, seed, without, length=60) -> None:
-    """Execute transitions that a seed draws."""
+    """Execute random transitions that depend on a seed."""
     rng = random.Random(seed)
     done = set()
     names = itertools.cycle(INITIAL_STATES)
@@ -297,7 +298,7 @@ async def test_drawn_transitions_of_the_protocol_are_as_in_the_model(backend, jo
 
 
 def patch(kind, name):
-    """Make a fault out of a function that takes the original method and its arguments."""
+    """Make a fault from a function that takes the original method and its arguments."""
 
     def plant(monkeypatch, fault):
         original = getattr(kind, name)
@@ -309,34 +310,34 @@ def patch(kind, name):
 
 
 def late_commit_counts(apply, frontier, outcome, *arguments):
-    """A commit after the end of a lease closes the lease that another worker holds."""
+    """A commit after the end of a lease closes the lease of another worker."""
     leases = frontier._leases
     held = leases._leases.get(outcome.lease_id) or next(iter(leases), None)
     return apply(frontier, replace(outcome, lease_id=held.id) if held else outcome, *arguments)
 
 
 def no_expiry(expired, table, now):
-    """The leases of a silent worker never end."""
+    """Leases of a silent worker never expire."""
     return []
 
 
 def renewal_without_effect(renew, table, worker, lease_ids, now):
-    """The lease of a slow worker ends although it was renewed."""
+    """The lease of a slow worker expires although it was renewed."""
     return [one for one in lease_ids if (held := table._leases.get(one)) is None or held.worker != worker]
 
 
 def renewal_for_anyone(renew, table, worker, lease_ids, now):
-    """A worker renews leases of others."""
+    """A worker renews leases of other workers."""
     return [one for one in lease_ids if table._leases.get(one) is None]
 
 
 def place_not_freed(end, table, lease_id):
-    """The place in the slot of a lease that was lost before the end of its fetch stays taken."""
+    """A lease that is lost before the end of its fetch keeps its place in the slot."""
     return table._leases.pop(lease_id, None)
 
 
 def released_request_lost(release, requests, lease_id, now):
-    """A request that is given back is forgotten."""
+    """A released request is forgotten."""
     requests._end_lease(lease_id, now)
 
 

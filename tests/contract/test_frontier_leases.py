@@ -1,4 +1,4 @@
-"""Leases: who holds a request until when, and how a lease ends."""
+"""Leases: their owner, their deadline and their end."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ LEASE = 60.0
 
 @pytest.fixture
 async def held(job):
-    """A lease that began at this moment."""
+    """Lease a request at the current time."""
     await job.add("a")
     return await job.one()
 
@@ -60,7 +60,7 @@ async def test_losses_up_to_the_bound_go_back_and_one_more_is_a_dead_letter(star
 
 
 async def test_suspects_spread_out_in_time(job):
-    """What was lost twice together does not come back together, so that one killer does not take all along."""
+    """Requests that were lost twice together return at different times, so that a fatal one does not take the others along."""
     await job.add(*range(30))
     for _ in range(2):
         await job.lease()
@@ -158,7 +158,7 @@ async def test_children_are_added_with_the_commit(job, held):
 
 
 @pytest.mark.parametrize("resolution", ["retry", "failed"])
-async def test_children_count_whatever_became_of_their_parent(job, held, resolution):
+async def test_children_are_added_with_any_outcome_of_their_parent(job, held, resolution):
     """A page may yield links before its callback fails."""
     outcome = Outcome(held.id, Resolution(resolution), job.entries("child"), {"pages": 1}, error="late")
     assert await job.frontier.commit([outcome]) == [True]
@@ -264,7 +264,7 @@ async def test_a_retry_forgets_a_delay_that_is_over(job):
 
 
 async def test_a_worker_that_dies_while_it_is_handed_a_request_loses_it_only_once(job):
-    """What is asked at once happens as if one thing came after the other."""
+    """Concurrent calls have the same effect as consecutive ones."""
     await job.add(*range(10))
     leases = await job.lease(5)
     outcomes = [Outcome(lease.id, Resolution.RETRY, error="http/500") for lease in leases]

@@ -1,4 +1,4 @@
-"""Dead letters: requests given up, and what can be done with them."""
+"""Dead letters: failed requests, and what users can do with them."""
 
 import asyncio
 
@@ -7,8 +7,8 @@ import pytest
 from skitter.frontier.records import JobState
 
 
-async def give_up(job, *names, error="http/404") -> list[int]:
-    """Let requests fail, one after the other; returns the ids of all dead letters."""
+async def fail_requests(job, *names, error="http/404") -> list[int]:
+    """Fail requests one after the other. Return the ids of all dead letters."""
     await job.add(*names)
     while leases := await job.lease(1):
         await job.fail(*leases, error=error)
@@ -31,7 +31,7 @@ async def test_a_failed_request_is_kept_with_everything_known_of_it(job):
 
 
 async def test_dead_letters_are_listed_in_pages_oldest_first(job):
-    await give_up(job, *range(25))
+    await fail_requests(job, *range(25))
     pages, after = [], 0
     while page := await job.frontier.dead_letters.list(after, limit=10):
         pages.append(page)
@@ -64,7 +64,7 @@ async def test_a_replayed_request_keeps_its_priority(job):
 
 
 async def test_some_letters_can_be_replayed_or_dropped_by_their_ids(job):
-    ids = await give_up(job, *range(5))
+    ids = await fail_requests(job, *range(5))
     assert await job.frontier.dead_letters.replay([ids[1], ids[1], 10**15]) == 1
     assert await job.frontier.dead_letters.drop([ids[2], ids[2], ids[1]]) == 1
     assert [letter.id for letter in await job.frontier.dead_letters.list()] == [ids[0], ids[3], ids[4]]
@@ -72,7 +72,7 @@ async def test_some_letters_can_be_replayed_or_dropped_by_their_ids(job):
 
 
 async def test_dropped_letters_are_gone_and_no_longer_counted(job):
-    await give_up(job, *range(5))
+    await fail_requests(job, *range(5))
     assert await job.frontier.dead_letters.drop() == 5
     assert (await job.status()).added == 0
     assert await job.frontier.dead_letters.list() == []
@@ -80,22 +80,22 @@ async def test_dropped_letters_are_gone_and_no_longer_counted(job):
 
 
 @pytest.mark.parametrize("action", ["replay", "drop"])
-async def test_asking_twice_at_once_acts_once(job, action):
-    await give_up(job, *range(5))
+async def test_concurrent_calls_act_once(job, action):
+    await fail_requests(job, *range(5))
     act = getattr(job.frontier.dead_letters, action)
     assert sum(await asyncio.gather(act(), act(), act())) == 5
     assert await job.counts() == ({"queued": 5} if action == "replay" else {})
 
 
 async def test_ids_of_letters_grow_and_are_never_used_again(job):
-    ids = await give_up(job, "a", "b")
+    ids = await fail_requests(job, "a", "b")
     await job.frontier.dead_letters.drop()
-    later = await give_up(job, "c", "d")
+    later = await fail_requests(job, "c", "d")
     assert ids[0] < ids[1] < later[0] < later[1]
 
 
 async def test_by_default_a_link_to_a_failed_request_is_refused(job):
-    await give_up(job, "a")
+    await fail_requests(job, "a")
     assert await job.add("a") == 0
     await job.frontier.dead_letters.drop()
     assert await job.add("a") == 0
@@ -114,7 +114,7 @@ async def test_failed_requests_may_be_added_again_if_the_job_wants_it(start):
 
 async def test_a_replayed_request_is_known_again(start):
     job = await start(refetch_failed=True)
-    await give_up(job, "a")
+    await fail_requests(job, "a")
     await job.frontier.dead_letters.replay()
     assert await job.add("a") == 0
 
@@ -122,7 +122,7 @@ async def test_a_replayed_request_is_known_again(start):
 @pytest.mark.parametrize("by_id", [False, True], ids=["all", "by-id"])
 async def test_a_letter_whose_url_was_added_again_meanwhile_is_settled_by_that(start, by_id):
     job = await start(refetch_failed=True)
-    ids = await give_up(job, "a", "b")
+    ids = await fail_requests(job, "a", "b")
     await job.add("a")
     assert await job.frontier.dead_letters.replay(ids if by_id else None) == 1
     assert await job.counts() == {"queued": 2}
@@ -131,8 +131,8 @@ async def test_a_letter_whose_url_was_added_again_meanwhile_is_settled_by_that(s
 
 async def test_two_letters_of_one_url_become_one_request(start):
     job = await start(refetch_failed=True)
-    await give_up(job, "a")
-    assert len(await give_up(job, "a", "b")) == 3
+    await fail_requests(job, "a")
+    assert len(await fail_requests(job, "a", "b")) == 3
     assert await job.frontier.dead_letters.replay() == 2
     assert await job.counts() == {"queued": 2}
     assert await job.frontier.dead_letters.list() == []
@@ -140,7 +140,7 @@ async def test_two_letters_of_one_url_become_one_request(start):
 
 async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start):
     job = await start(refetch_failed=True)
-    await give_up(job, "a")
+    await fail_requests(job, "a")
     await job.add("a")
     assert await job.done(await job.one()) == [True]
     assert await job.frontier.dead_letters.replay() == 0
@@ -149,7 +149,7 @@ async def test_a_letter_whose_url_was_fetched_meanwhile_is_settled_by_that(start
 
 async def test_a_letter_whose_visit_has_run_out_meanwhile_is_replayed(start):
     job = await start(refetch_failed=True, visited_ttl=50.0)
-    await give_up(job, "a")
+    await fail_requests(job, "a")
     await job.add("a")
     await job.done(await job.one())
     await job.clock.advance(100.0)
@@ -167,7 +167,7 @@ async def test_a_thousand_letters_settled_by_others_do_not_hide_those_that_are_n
 
 
 async def test_a_dead_letter_of_an_earlier_pass_is_settled_when_its_url_is_found_again(job):
-    ids = await give_up(job, "a", "b")
+    ids = await fail_requests(job, "a", "b")
     await job.seeds_done()
     assert await job.frontier.control.recrawl()
     assert await job.add("a") == 1
@@ -176,7 +176,7 @@ async def test_a_dead_letter_of_an_earlier_pass_is_settled_when_its_url_is_found
 
 
 async def test_letters_whose_url_was_added_again_can_be_dropped_and_all_others_stay(job):
-    ids = await give_up(job, "fetched", "failed", "unlinked", error="status/404: gone")
+    ids = await fail_requests(job, "fetched", "failed", "unlinked", error="status/404: gone")
     assert await job.frontier.dead_letters.drop_superseded() == 0
     await job.seeds_done()
     assert await job.frontier.control.recrawl()
@@ -211,13 +211,13 @@ async def test_a_thousand_letters_of_the_crawl_before_are_dropped(job):
 @pytest.mark.parametrize("ttl", [None, 0.0, 50.0])
 async def test_a_failed_request_stays_known_whatever_the_ttl(start, ttl):
     job = await start(visited_ttl=ttl)
-    await give_up(job, "a")
+    await fail_requests(job, "a")
     await job.clock.advance(100.0)
     assert await job.add("a") == 0
 
 
 async def test_a_thousand_letters_can_be_replayed(job):
-    await give_up(job, *range(100))
+    await fail_requests(job, *range(100))
     await job.add(*range(100, 1_000))
     await job.fail(*await job.lease())
     assert await job.frontier.dead_letters.replay() == 1_000
@@ -225,7 +225,7 @@ async def test_a_thousand_letters_can_be_replayed(job):
 
 
 async def test_replay_works_while_the_job_is_paused(job):
-    await give_up(job, "a")
+    await fail_requests(job, "a")
     await job.frontier.control.set_state(JobState.PAUSED)
     assert await job.frontier.dead_letters.replay() == 1
     assert await job.lease() == []
@@ -235,8 +235,8 @@ async def test_replay_works_while_the_job_is_paused(job):
 
 @pytest.mark.parametrize("action", ["replay", "drop"])
 async def test_settled_letters_are_counted_by_the_kind_of_their_error(job, action):
-    first, *_ = await give_up(job, "a", "b", error="dns: no such name: h.test")
-    await give_up(job, "c", error="status/404: gone")
+    first, *_ = await fail_requests(job, "a", "b", error="dns: no such name: h.test")
+    await fail_requests(job, "c", error="status/404: gone")
     letters = job.frontier.dead_letters
     assert await getattr(letters, action)([first]) == 1
     assert (await job.status()).counters["settled/dns"] == 1

@@ -1,4 +1,4 @@
-"""Heartbeats: whose leases are free before they expire, and whose are not."""
+"""Heartbeats: leases of dead workers are free before they expire."""
 
 import asyncio
 
@@ -51,7 +51,7 @@ async def test_a_worker_with_a_heartbeat_is_never_dead(job, liveness):
 
 
 async def test_no_worker_is_declared_dead_after_an_outage_of_the_server(job, liveness):
-    """All workers are silent for the whole outage; the first one that is back must not bury the others."""
+    """All workers are silent during the outage. The first one that returns must not declare the others dead."""
     names = [f"w{number}" for number in range(5)]
     for name in names:
         await liveness.beat(name)
@@ -121,7 +121,7 @@ async def test_a_worker_that_has_left_is_not_dead(job, liveness):
     assert await liveness.beat("alive") == []
 
 
-async def test_it_works_on_the_event_loop_of_another_thread(job, liveness):
+async def test_liveness_works_on_the_event_loop_of_another_thread(job, liveness):
     await liveness.close()
     unchecked = job.frontier.unchecked.liveness
 
@@ -135,7 +135,7 @@ async def test_it_works_on_the_event_loop_of_another_thread(job, liveness):
     assert await liveness.workers() == ["elsewhere"]
 
 
-async def test_it_has_to_be_opened(liveness):
+async def test_liveness_must_be_opened(liveness):
     await liveness.close()
     with pytest.raises(FrontierError):
         await liveness.beat("w")

@@ -1,4 +1,4 @@
-"""Random lives of a job, compared step by step with a plain model."""
+"""Random calls to a job, compared step by step with a simple model."""
 
 import pytest
 from frontier_machine import FrontierMachine
@@ -8,9 +8,9 @@ from hypothesis.stateful import run_state_machine_as_test
 from skitter.frontier.embedded import backlog, scheduler
 
 
-@pytest.mark.timeout(900)  # on a cluster, it takes a minute of CPU time
+@pytest.mark.timeout(900)  # takes a minute of CPU time on a cluster
 def test_frontier_and_model_agree_after_any_calls(backend, job_kind, monkeypatch):
-    """With heads of two requests, so that those of the file come and go as well."""
+    """With two requests of each slot in memory, so that requests also move between memory and file."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)

@@ -1,4 +1,4 @@
-"""Requests in packs of a SQLite frontier: whatever happens, each is in the file once until it is done."""
+"""Packs of requests in a SQLite frontier: each request is in the file exactly once until it is done."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
 
 class File:
-    """The requests in a frontier file, by the place in which each is stored, as URL and record by number."""
+    """The requests in a frontier file by the place where they are stored, as URL and record by number."""
 
     def __init__(self, path) -> None:
         with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
@@ -53,13 +53,13 @@ class File:
 
 
 class PackMachine(FrontierMachine):
-    """Compares the file, too, as a killed owner would leave it after each step."""
+    """Also checks the file that a killed owner would leave after each step."""
 
     @invariant()
     def file_and_model_agree(self):
         if not hasattr(self, "model"):
             return
-        self.run(self.backend.noted())
+        self.run(self.backend.flush_leases())
         path = self.backend.folder / "frontier.db"
         file = File(path)
         file.check_places()
@@ -85,7 +85,7 @@ class PackMachine(FrontierMachine):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Heads of two requests, and packs of eight."""
+    """Keep two requests of each slot in memory, and write packs of eight."""
     monkeypatch.setattr(backlog, "MIN_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_HEAD_SIZE", 2)
     monkeypatch.setattr(backlog, "MAX_LONG_HEAD_SIZE", 2)
@@ -113,10 +113,10 @@ def test_each_request_is_in_the_file_once_after_any_calls(
 
 @pytest.fixture(params=[1, 500])
 async def packed(request, start, small_parts, monkeypatch):
-    """A job with two packs of eight requests, 2 to 17, in one slot. Finished requests are removed at once, or later."""
+    """A job with two packs of eight requests, 2 to 17, in one slot. Finished requests are removed immediately, or later."""
     monkeypatch.setattr(journal, "_REMOVALS", request.param)
     job = await start(max_worker_crashes=2)
-    await job.add(-1, 0, 1)  # a head, and one more
+    await job.add(-1, 0, 1)  # two requests in memory, and one more
     await job.add(*range(2, 18))
     await job.done(*await job.lease(3))
     return job
@@ -124,7 +124,7 @@ async def packed(request, start, small_parts, monkeypatch):
 
 async def stored(backend):
     """Return the file as a killed owner would leave it."""
-    await backend.noted()
+    await backend.flush_leases()
     file = File(backend.folder / "frontier.db")
     file.check_places()
     return file
@@ -217,7 +217,7 @@ async def test_losses_of_a_packed_request_are_counted_until_it_is_a_dead_letter(
     for lost in range(3):
         lease = await packed.one()
         assert (name_of(lease), lease.lost) == (2, lost)
-        await backend.noted()
+        await backend.flush_leases()
         await packed.kill()
         await packed.clock.advance(10.0)
         assert (await packed.status()).counters["leases/lost"] == lost + 1
@@ -260,7 +260,7 @@ async def test_a_task_is_dropped_from_packs_of_which_some_requests_are_done_or_l
 
 
 async def test_heads_are_complete_although_most_requests_have_left_their_packs(start, backend, small_parts):
-    """One of each eight requests is left, in more packs than a head of two usually needs."""
+    """One of eight requests is left, in more packs than two requests usually need."""
     job = await start()
     await job.add(0, 1, 2)
     await job.add(*range(3, 403))
@@ -276,7 +276,7 @@ async def test_heads_are_complete_although_most_requests_have_left_their_packs(s
 async def test_the_file_of_a_killed_owner_shows_the_requests_left_in_packs(packed, backend):
     leases = await packed.lease(6)
     await packed.done(*leases[:4])
-    await backend.noted()
+    await backend.flush_leases()
     status, slots = await packed.status(), await packed.frontier.reports.slots(5)
     path = backend.folder / "frontier.db"
     read = await asyncio.to_thread(read_status, path)
@@ -295,7 +295,7 @@ async def test_the_file_of_a_killed_owner_shows_the_requests_left_in_packs(packe
 async def test_a_repair_brings_no_request_back_that_has_left_its_pack(
     start, backend, small_parts, monkeypatch, together, is_lost
 ):
-    """Without the record of what has left the packs, requests that are done come back, but none is in two places."""
+    """Without the record of requests that have left their packs, finished requests return, but none is stored twice."""
     monkeypatch.setattr(journal, "_REMOVALS", together)
     job = await start()
     seed = backend.owner._job.fingerprint_seed
@@ -307,7 +307,7 @@ async def test_a_repair_brings_no_request_back_that_has_left_its_pack(
     await job.fail(*leases[10:12])
     await job.retry(*leases[12:14], after=100.0)
     await job.retry(*leases[14:16])
-    await backend.noted()
+    await backend.flush_leases()
     await backend.kill()
     path = backend.folder / "frontier.db"
     with contextlib.closing(sqlite3.connect(path)) as file:
@@ -330,7 +330,7 @@ async def test_a_repair_brings_no_request_back_that_has_left_its_pack(
 
 @pytest.mark.parametrize("end", ["done", "fail", "retry"])
 async def test_a_request_that_ends_behind_the_head_of_its_slot_does_not_come_back_from_its_pack(packed, end):
-    """Later requests with a higher priority let the head end before those that were leased from it."""
+    """After requests with a higher priority were added, the head no longer reaches the leased requests."""
     early = await packed.lease(2)
     await packed.add(*range(20, 24), priority=5)
     await packed.lease(2)

@@ -1,4 +1,4 @@
-"""Named queues of one job, on every backend: who gets what, how much of it, and when all is over."""
+"""Named queues of one job, on every backend: leases, quotas and the end of the job."""
 
 from itertools import pairwise
 
@@ -177,7 +177,7 @@ async def test_a_url_is_known_in_all_queues(start):
     assert (await job.frontier.add(again)).known == 12
 
 
-async def test_each_queue_has_its_own_place_and_pace_at_a_host(begin):
+async def test_each_queue_has_its_own_concurrency_and_delay_at_a_host(begin):
     limits = {
         "detail": HostLimits(concurrency_per_slot=2),
         "list": HostLimits(delay=4.0, concurrency_per_slot=1),
@@ -240,7 +240,7 @@ async def test_dropping_a_host_drops_it_in_all_queues_and_a_ban_holds_in_all(sta
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "socket"], indirect=True)
-async def test_queues_outlast_a_kill(start):
+async def test_queues_survive_a_kill(start):
     job = await start(lease_seconds=10.0)
     await job.seeds_done()
     await job.frontier.add(entries(job, "detail", 1, 2) + entries(job, "list", 1) + job.entries("a"))
@@ -251,7 +251,7 @@ async def test_queues_outlast_a_kill(start):
     assert names(await lease(job, {"list": 5})) == ["list-1"]
 
 
-async def test_many_requests_of_many_queues_come_out_of_their_own(start):
+async def test_many_requests_are_leased_from_their_own_queues(start):
     job = await start(queue_order="lifo")
     for number in range(5):
         await job.frontier.add(entries(job, f"q{number}", *range(300), host=f"h{number % 2}.test"))

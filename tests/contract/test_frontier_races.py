@@ -1,4 +1,4 @@
-"""Calls that meet while one of them has changed the memory of the owner, and not yet its file, or the other way round."""
+"""Concurrent calls while the owner has changed its memory but not yet its file, or its file but not yet its memory."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ from skitter.request import Request, encode_request
 pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
 HELD_UP = 0.3
-"""Seconds for which a call may run that has to wait for another one."""
+"""Seconds for which a call runs that must wait for another one."""
 
 
 def before_change(backend, act):
-    """Let ``act`` happen before the next change that the owner makes in its file itself."""
+    """Call ``act`` before the owner's next change of the file."""
     journal = backend.owner._journal
     change = journal.change
 
@@ -97,7 +97,7 @@ async def test_a_task_is_dropped_although_its_requests_leave_the_memory_meanwhil
 async def test_a_letter_that_was_put_back_does_not_count_as_lost_with_a_lease_that_has_ended(job, backend):
     await job.add("a", "b")
     first, _ = await job.lease(2)  # they share a row of the file
-    await backend.noted()
+    await backend.flush_leases()
     await job.retry(first)
     await job.fail(await job.one())
     assert await job.frontier.dead_letters.replay() == 1
@@ -105,16 +105,16 @@ async def test_a_letter_that_was_put_back_does_not_count_as_lost_with_a_lease_th
     assert (await job.status()).counters["leases/lost"] == 1, "only b was in progress"
 
 
-async def test_delayed_requests_that_are_due_are_leased_although_the_first_who_asked_gave_up(job, backend):
+async def test_delayed_requests_that_are_due_are_leased_although_the_first_caller_was_cancelled(job, backend):
     await job.add(*range(3), delay=5.0)
     await job.seeds_done()
     await job.clock.advance(10)
     tables = backend.owner._journal._tables
-    take_due, has_begun, may_go_on = tables.take_due, threading.Event(), threading.Event()
+    take_due, has_begun, may_continue = tables.take_due, threading.Event(), threading.Event()
 
     def slow_take_due(*arguments):
         has_begun.set()
-        may_go_on.wait()
+        may_continue.wait()
         return take_due(*arguments)
 
     tables.take_due = slow_take_due
@@ -125,8 +125,8 @@ async def test_delayed_requests_that_are_due_are_leased_although_the_first_who_a
         with contextlib.suppress(asyncio.CancelledError):
             await asking
     finally:
-        may_go_on.set()
-    await backend.owner._journal.read(lambda _: None)  # the move has ended, because it was asked for before
+        may_continue.set()
+    await backend.owner._journal.read(lambda _: None)  # the move was requested earlier, so it has ended
     assert len(await job.lease()) == 3
     assert await job.counts() == {"leased": 3}
 

@@ -1,4 +1,4 @@
-"""Room for new requests (``max_queued``): the workers hear of it with their leases."""
+"""Capacity for new requests (``max_queued``), which workers receive with their leases."""
 
 import pytest
 

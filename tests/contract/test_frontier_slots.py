@@ -1,4 +1,4 @@
-"""How gently hosts are fetched, over all workers together."""
+"""Politeness towards hosts, over all workers together."""
 
 from itertools import pairwise
 
@@ -153,7 +153,7 @@ async def test_the_delay_counts_from_the_grant_even_if_it_is_not_used(start):
     assert len(await job.lease()) == 1
 
 
-async def test_no_distance_no_deadline_for_the_start(start):
+async def test_a_lease_without_a_delay_has_no_start_deadline(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=2))
     await job.add("a")
     assert (await job.one()).start_within is None
@@ -188,7 +188,7 @@ async def test_all_layered_rates_hold_wherever_a_fetch_begins_in_its_grace(start
     for rate in map(Rate.parse, rates):
         for (early, within), (late, _) in zip(grants, grants[rate.count :], strict=False):
             assert late - (early + within) >= rate.per - 1e-6
-    assert 25 <= len(grants) <= 30  # and no slower than it must be: 5 in each 10 s and a grace
+    assert 25 <= len(grants) <= 30  # and not too slow: 5 in each 10 s and a grace
 
 
 async def test_hosts_take_turns(start):
@@ -221,7 +221,7 @@ async def test_hosts_that_may_not_exist_do_not_hold_up_one_that_has_answered(sta
         await job.add("page", host=f"h{number}.test")
     leased = [lease.slot for lease in await job.lease(80)]
     assert leased.count("good.test") >= 10
-    assert len(set(leased)) > 10  # and the others are tried as well
+    assert len(set(leased)) > 10  # the others are tried as well
 
 
 async def test_all_leases_go_to_new_hosts_while_no_other_is_ready(start):
@@ -309,7 +309,7 @@ async def test_retry_after_holds_the_whole_slot(start):
 
 
 async def refuse(job, lease=None, **fields) -> float:
-    """Let the server refuse one fetch; returns the seconds until the next is handed out."""
+    """Report that the server refused a fetch. Return the seconds until the next lease."""
     await job.end_fetch(lease or await job.one(), refused=True, **fields)
     waited, following = await job.wait_for_one(precision=1 / 32)
     await job.frontier.release([following.id])
@@ -332,7 +332,7 @@ async def test_retry_after_zero_does_not_switch_the_back_off_off(start):
     assert 0 < waits[0] < waits[1] < waits[2]
 
 
-async def test_eight_refusals_of_one_moment_are_one_episode(start):
+async def test_eight_concurrent_refusals_count_as_one(start):
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=8), lease_seconds=1e6)
     await job.add("a", "b", host="single.test")
     alone = await refuse(job, await job.one())

@@ -1,4 +1,4 @@
-"""What the local socket adds to the contract: a worker is alive as long as its connection is."""
+"""Additions of the local socket to the contract: a worker is alive as long as its connection is."""
 
 import asyncio
 import stat
@@ -26,7 +26,7 @@ async def worker(job, backend):
 
 
 async def until(condition) -> None:
-    """Let the event loop run until something holds; the time-out of the test is its bound."""
+    """Let the event loop run until the condition is true. The timeout of the test is the limit."""
     while not await condition():
         await asyncio.sleep(0)
 
@@ -45,7 +45,7 @@ async def test_the_leases_of_a_worker_return_when_its_connection_closes(job, wor
     assert await job.done(kept) == [True]
 
 
-async def test_the_claim_on_the_seeds_of_a_worker_that_is_gone_is_free(job, worker):
+async def test_the_seed_claim_of_a_disconnected_worker_is_free(job, worker):
     await worker.claim_seeds("worker")
 
     async def is_free():
@@ -169,7 +169,7 @@ async def test_sockets_opened_at_once_change_nothing_for_files_of_the_process(jo
 
 
 async def test_a_server_closes_when_its_last_call_has_just_ended(job, backend, tmp_path):
-    """Since Python 3.12, `asyncio.gather` gives the event loop no turn if all its tasks have ended: it waited for ever."""
+    """Since Python 3.12, `asyncio.gather` does not yield to the event loop if all its tasks have ended: the server hung."""
     server = FrontierServer(backend.owner, backend.info, tmp_path / "closed")
     await server.start()
 

@@ -1,4 +1,4 @@
-"""What only a frontier that keeps its queue heads in memory and the rest in a file can get wrong."""
+"""Faults that only a frontier can have that keeps the heads of its queues in memory and all other requests in a file."""
 
 import asyncio
 import contextlib
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 
 @pytest.fixture
 def written_late(monkeypatch):
-    """What no caller waits for is written with the next change, however long that takes to come."""
+    """Changes that no caller waits for are written with the next change, however late it is."""
     monkeypatch.setattr(journal, "FLUSH_DELAY", 3600.0)
 
 
 async def while_reading(job, backend, act):
-    """Lease from the file, and let ``act`` happen between its reading and its answer."""
+    """Lease from the file, and call ``act`` after the read and before the answer."""
     journal = backend.owner._journal
     read = journal.read
 
@@ -45,7 +45,7 @@ async def while_reading(job, backend, act):
 
 
 async def leased_from_behind_the_head(job):
-    """Lease a request whose place is, later, behind what its slot keeps in memory."""
+    """Lease a request that is later sorted behind the part of its slot that is in memory."""
     await job.add("early")
     early = await job.one()
     await job.add(*range(3), priority=5)
@@ -62,7 +62,7 @@ async def test_a_large_log_is_merged_into_the_file(start, backend, monkeypatch):
     for batch in range(200):
         await job.add(*range(batch * 50, batch * 50 + 50))
         largest = max(largest, log.stat().st_size)
-    # Up to 32 groups are written between two looks at the size; together they are several times as large.
+    # Up to 32 groups are written between two checks of the size. Together they are several times as large.
     assert 100_000 < largest < 2_000_000
     assert path.stat().st_size > 500_000
     assert (await job.frontier.status()).queued == 10_000
@@ -222,7 +222,7 @@ def lease_notes(backend):
         return file.execute("SELECT count(*) FROM leases WHERE id > 0").fetchone()[0]
 
 
-async def test_a_lease_is_noted_soon_without_anybody_asking(job, backend):
+async def test_a_lease_is_written_soon_without_another_call(job, backend):
     await job.add("a")
     await job.one()
     await until(lambda: lease_notes(backend) == 1)
@@ -263,7 +263,7 @@ async def test_after_a_kill_each_lease_is_written_before_it_is_returned(job, bac
     assert lease_notes(backend) == 2
 
 
-async def test_after_an_orderly_end_nothing_says_that_the_owner_was_killed(job, backend):
+async def test_a_closed_file_does_not_say_that_its_owner_was_killed(job, backend):
     await job.add("a", "b")
     await job.lease(1)
     await job.reopen()
@@ -281,13 +281,26 @@ async def test_an_owner_that_is_killed_while_it_opens_a_killed_job_leaves_it_kil
 
     await job.add("a", "b")
     await job.lease(1)
-    await backend.noted()
+    await backend.flush_leases()
     await backend.kill()
     assert (await asyncio.to_thread(open_and_die)).killed
     await job.open()
     assert backend.owner._is_careful
     await job.lease(1)
     assert lease_notes(backend) == 1
+
+
+async def test_an_owner_that_only_adds_requests_to_a_killed_job_leaves_it_killed(job, backend):
+    await job.add("a", "b")
+    await job.lease(1)
+    await job.kill()
+    await job.add("c")
+    await job.reopen()
+    assert backend.owner._is_careful
+    await job.lease(1)
+    assert lease_notes(backend) == 1
+    await job.reopen()
+    assert not backend.owner._is_careful
 
 
 async def test_a_page_that_is_added_while_a_new_crawl_begins_is_added_once(job):
@@ -334,7 +347,7 @@ async def test_a_note_that_cannot_be_written_is_an_error_of_the_next_call(job, b
 
 
 async def test_a_change_that_another_program_prevents_is_an_error_of_every_later_call(job, backend):
-    """The watcher of a crawl asks for its status and leaves errors to the workers, which then have to meet them."""
+    """A failed call of the status leaves the error to the workers, so their calls must fail, too."""
     await job.add("a")
     await job.retry(await job.one(), after=5.0)
     owned = backend.owner._journal._tables.file
@@ -360,12 +373,12 @@ async def test_a_request_of_a_banned_slot_that_was_leased_at_a_kill_is_dropped(j
     await job.add("a", "b")
     for _ in range(losses - 1):
         await job.one()
-        await backend.noted()
+        await backend.flush_leases()
         await job.kill()
     lease = await job.one()
     await job.add("c", host="other.test")
     assert await job.frontier.control.drop_slot("h.test", True) == 1
-    await backend.noted()
+    await backend.flush_leases()
     await job.kill()
     status = await job.status()
     assert (status.added, status.queued, status.delayed) == (1, 1, 0)
@@ -416,7 +429,7 @@ async def test_requests_that_return_after_their_rows_count_as_removed_are_kept(
     await job.done(*again[1:])
     await job.clock.advance(10.0)
     assert len(await job.lease()) == 5
-    await backend.noted()
+    await backend.flush_leases()
     await backend.kill()
     status = await asyncio.to_thread(read_status, backend.folder / "frontier.db")
     assert (status.added, status.done, status.queued, status.leased, status.delayed) == (12, 7, 0, 5, 0)
@@ -457,7 +470,7 @@ WAITING_ROWS = "SELECT count(*) FROM queue WHERE seq NOT IN (SELECT seq FROM rem
 
 
 def packs_of(backend):
-    """Return the amounts of the packs in the file, and the number of its other rows."""
+    """Return the sizes of the packs in the file, and the number of its other rows."""
     with contextlib.closing(sqlite3.connect(backend.folder / "frontier.db")) as file:
         amounts = [amount for (amount,) in file.execute("SELECT amount FROM packs ORDER BY seq")]
         return amounts, file.execute(WAITING_ROWS).fetchone()[0]

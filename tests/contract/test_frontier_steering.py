@@ -1,5 +1,4 @@
-"""What people and workers tell a running job, over every backend: waiting for seeds, changed settings, banned hosts,
-who is at work, and what was counted per worker, host and task."""
+"""Control of a running job, on every backend: waiting for seeds, changed settings, banned hosts, workers and counts."""
 
 from collections import Counter
 
@@ -36,13 +35,13 @@ async def test_a_job_that_waits_for_seeds_forever_is_never_finished(start):
         assert (await job.ask()).state is JobState.RUNNING
 
 
-async def test_a_job_is_finished_once_it_has_waited_idle_for_so_long(start):
+async def test_a_job_is_finished_after_its_idle_time(start):
     job = await start(wait_for_seeds=30.0)
     await job.seeds_done()
     await finish_one(job)
     await job.clock.advance(29)
     assert (await job.ask()).state is JobState.RUNNING
-    await finish_one(job, "b")  # begins the wait anew
+    await finish_one(job, "b")  # restarts the wait
     await job.clock.advance(29)
     assert (await job.status()).state is JobState.RUNNING
     await job.clock.advance(2)
@@ -52,7 +51,7 @@ async def test_a_job_is_finished_once_it_has_waited_idle_for_so_long(start):
 async def test_a_request_of_any_host_restarts_the_wait_for_seeds(start):
     job = await start(wait_for_seeds=30.0)
     await job.seeds_done()
-    for number in range(6):  # on a cluster, several partitions have some of the hosts
+    for number in range(6):  # on a cluster, each of several partitions has some of the hosts
         await job.add("a", host=f"h{number}.test")
         await job.done(await job.one())
         await job.clock.advance(20)
@@ -152,7 +151,7 @@ async def test_a_changed_limit_stops_the_job_and_a_larger_one_lets_it_continue(s
     assert (await job.ask()).state is JobState.RUNNING
 
 
-async def test_every_worker_hears_that_settings_were_changed_and_reads_them(job):
+async def test_every_worker_is_notified_of_changed_settings_and_reads_them(job):
     assert (await job.ask()).revision == 0
     assert await job.frontier.control.settings_changes() == SettingsChanges()
     await job.frontier.control.change_settings(SettingsChanges({"concurrency": 3}))
@@ -182,7 +181,7 @@ async def test_limits_of_a_domain_hold_at_once_for_its_hosts_and_for_no_others(s
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=10))
     await job.add(*range(10), host="myshop.test")
     plain = [job.entry(number, host.rpartition("|")[2]) for number in range(10)]
-    await job.add(*(replace(entry, slot=host) for entry in plain))  # before anything is known of limits
+    await job.add(*(replace(entry, slot=host) for entry in plain))  # before any limits are set
     await job.frontier.control.change_settings(
         SettingsChanges(domain_limits={"shop.test": HostLimits(delay=10.0, concurrency_per_slot=1)})
     )
@@ -341,7 +340,7 @@ async def test_workers_are_listed_with_their_reports(job):
     assert found[0].report == report("a", host="one", pages=77)
 
 
-async def test_a_silent_worker_is_struck_out_and_so_is_one_that_leaves_or_dies(job):
+async def test_silent_dead_and_leaving_workers_are_removed_from_the_list(job):
     for name in ("silent", "leaves", "dies", "stays"):
         await job.frontier.reports.announce(report(name), 10.0)
     await job.clock.advance(6)
@@ -353,7 +352,7 @@ async def test_a_silent_worker_is_struck_out_and_so_is_one_that_leaves_or_dies(j
     assert {one.report.name for one in await job.frontier.reports.workers()} == {"stays"}
 
 
-# --- tallies --------------------------------------------------------------------------------------------------
+# --- counts ---------------------------------------------------------------------------------------------------
 
 
 async def test_done_pages_are_counted_per_worker_host_and_task(job):
@@ -442,13 +441,13 @@ async def test_slots_are_listed_over_all_hosts_fullest_first(start):
     )
 
 
-# --- another life ---------------------------------------------------------------------------------------------
+# --- restart --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ["reopen", "kill"])
-async def test_changes_bans_and_tallies_outlive_the_process(start, backend, end):
+async def test_changes_bans_and_counts_survive_a_restart(start, backend, end):
     if not backend.durable:
-        return  # nothing outlives a process without a file; of a server no process is a part
+        return  # a job in memory has no restart, and a server's job does not end with a process
     job = await start(HostLimits(delay=0.0, concurrency_per_slot=10), stats_max_keys=3)
     for number in range(8):
         await job.add("page", "more", host=f"host{number}.test")

@@ -1,4 +1,4 @@
-"""What waits of one task is dropped, over every backend."""
+"""Dropping the waiting requests of a task, on every backend."""
 
 import asyncio
 
@@ -59,8 +59,8 @@ async def test_a_task_may_be_called_anything(job, task):
     assert await job.counts() == {"queued": 2}
 
 
-async def test_a_task_is_dropped_from_the_midst_of_a_queue_that_others_fill_and_empty(job, monkeypatch):
-    """Whatever comes and goes meanwhile: no request of another task is lost, and each is handed out once."""
+async def test_a_task_is_dropped_from_a_queue_that_other_tasks_fill_and_empty(job, monkeypatch):
+    """No request of another task is lost, and each is leased once, while requests are added and finished."""
     monkeypatch.setattr(requests, "SEARCH_BATCH_SIZE", 50)
     red, blue = of_task("red"), of_task("blue")
     for start_at in range(0, 2000, 100):
@@ -95,7 +95,7 @@ async def test_a_task_is_dropped_from_the_midst_of_a_queue_that_others_fill_and_
 
 async def test_dropped_requests_stay_removed_after_a_kill(start, backend):
     if not backend.durable:
-        return  # nothing outlives a process without a file; of a server no process is a part
+        return  # a job in memory has no restart, and a server's job does not end with a process
     job = await start()
     await job.add(*range(700), record=of_task("red"))
     await job.add("late", record=of_task("red"), delay=50.0)

@@ -1,4 +1,4 @@
-"""What a job with the setting ``changes`` remembers of its pages, from pass to pass."""
+"""Visits: what a job with the setting ``changes`` remembers of its pages between passes."""
 
 import pytest
 
@@ -22,7 +22,7 @@ async def close(job, lease, found, resolution=Resolution.DONE, **fields):
 
 
 async def listed(job, limit=1000):
-    """Return all visits by name of the page; no page may be listed with two contents."""
+    """Return all visits by name of the page. No page may be listed with two contents."""
     pages, cursor = {}, ""
     while True:
         part = await job.frontier.reports.visits(cursor, limit)

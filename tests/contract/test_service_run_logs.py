@@ -1,4 +1,4 @@
-"""The log of a run on every store of the service: in order, bounded, each line once, and forgotten when it is erased."""
+"""The log of a run on every store of the service: ordered, bounded, without duplicates, and removed when it is erased."""
 
 import asyncio
 import shutil
@@ -23,7 +23,7 @@ STORES = {
     "redis": lambda: running("redis").url,
     "valkey-cluster": lambda: running_cluster("valkey").url,
 }
-SHARED = [name for name in STORES if name != "sqlite"]  # a file goes with its folder
+SHARED = [name for name in STORES if name != "sqlite"]  # a file is deleted with its folder
 
 
 @pytest.fixture(params=STORES)
@@ -69,7 +69,7 @@ async def test_lines_are_read_in_order_page_by_page(open_log):
     assert await all_of(log, limit=2) == [(1, b"a"), (2, b"b"), (3, b"c"), (4, b"d"), (5, b"e")]
 
 
-async def test_the_oldest_lines_go_and_their_numbers_with_them(open_log):
+async def test_the_oldest_lines_are_removed_with_their_numbers(open_log):
     log = open_log()
     for number in range(1, 101):
         await log.append([b"%04d" % number], number)
@@ -83,7 +83,7 @@ async def test_the_oldest_lines_go_and_their_numbers_with_them(open_log):
     assert sum(len(line) + ENTRY_OVERHEAD for _, line in await all_of(log)) <= 1000
 
 
-async def test_a_line_that_is_larger_than_all_is_kept_alone(open_log):
+async def test_a_line_larger_than_the_limit_is_kept_alone(open_log):
     log = open_log()
     await log.append([b"a", b"b" * 5000], 1)
     assert await all_of(log) == [(2, b"b" * 5000)]
@@ -150,10 +150,10 @@ async def test_any_calls_keep_the_same_items_as_a_plain_list(config, calls):
     await log.close()
 
 
-# --- stores that refuse --------------------------------------------------------------------------------------
+# --- full and unavailable stores -----------------------------------------------------------------------------
 
 
-async def test_a_full_disk_refuses_with_an_error_of_ours_and_takes_lines_again_when_there_is_room(tmp_path):
+async def test_a_full_disk_raises_a_skitter_error_until_there_is_space(tmp_path):
     log = ServiceConfig(tmp_path, log_size=10**6).log("job.full")
     await log.append([b"first"], 1)
     log._file._db.execute("PRAGMA max_page_count = 4")
@@ -162,12 +162,12 @@ async def test_a_full_disk_refuses_with_an_error_of_ours_and_takes_lines_again_w
             await log.append([b"x" * 1000], number)
     rows = await log.read(0, 100)
     assert rows[0] == (1, b"first")
-    await log.append([b"again"], 60)  # the file was opened anew, without the bound
+    await log.append([b"again"], 60)  # the file was opened again, without the bound
     assert await log.read(rows[-1][0], 10) == [(rows[-1][0] + 1, b"again")]
     await log.close()
 
 
-async def test_a_folder_that_may_not_be_written_refuses_until_it_may(tmp_path):
+async def test_an_unwritable_folder_raises_an_error_until_it_is_writable(tmp_path):
     config = ServiceConfig(tmp_path)
     config.logs.write_text("a file where a folder should be")
     log = config.log("job.refused")
@@ -179,7 +179,7 @@ async def test_a_folder_that_may_not_be_written_refuses_until_it_may(tmp_path):
     await log.close()
 
 
-async def test_a_foreign_file_is_an_error_of_ours(tmp_path):
+async def test_a_foreign_file_raises_a_skitter_error(tmp_path):
     config = ServiceConfig(tmp_path)
     config.logs.mkdir()
     (config.logs / "job.x.log").write_bytes(b"no database" * 1000)
@@ -227,7 +227,7 @@ async def test_a_full_or_unavailable_server_refuses_at_once_and_takes_lines_agai
 
 
 async def test_a_node_that_opens_a_new_file_waits_for_another_one(tmp_path):
-    """SQLite's busy time-out does not cover the switch to a write-ahead log."""
+    """SQLite's busy timeout does not cover the switch to a write-ahead log."""
     path = tmp_path / "items.log"
     log = SqliteAppendLog(path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:

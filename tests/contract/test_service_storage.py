@@ -1,4 +1,4 @@
-"""The storage of the service: one contract for the key-value store and for logs with keys, on every kind of store."""
+"""The storage of the service: one contract for the key-value store and for keyed logs, on every kind of store."""
 
 import asyncio
 import uuid
@@ -121,7 +121,7 @@ async def test_a_record_of_another_format_is_refused(store):
         await store.compare_and_swap("jobs", name, data, None)
 
 
-# --- logs with keys ------------------------------------------------------------------------------------------
+# --- keyed logs ----------------------------------------------------------------------------------------------
 
 
 async def test_a_known_key_keeps_its_position_and_an_empty_entry_removes_it(items):

@@ -134,9 +134,7 @@ async def test_values_survive(job):
     given = HARD
     if job.target == "opensearch":  # the values of a list must have one type
         given = HARD | {"list": ["zwei", None, ""]}
-    if (
-        job.target == "ferretdb"
-    ):  # fails at a quotation mark in the name of a field, see docs/design/outputs.md
+    if job.target == "ferretdb":  # fails for quotation marks in field names, see docs/design/outputs.md
         given = {name.replace('"', ""): value for name, value in HARD.items()}
     await job.visit(store, page(1, given))
     await store.close()

@@ -45,7 +45,7 @@ SERVERS = {
 
 
 @pytest.fixture
-def told(monkeypatch, caplog):
+def store_messages(monkeypatch, caplog):
     monkeypatch.setattr(logging.getLogger("skitter"), "propagate", True)
     monkeypatch.setattr(backoff, "LONGEST_PAUSE", 0.2)
     return lambda: [record.getMessage() for record in caplog.records if record.name == "skitter.store"]
@@ -56,7 +56,9 @@ def told(monkeypatch, caplog):
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("kind", SERVERS)
-async def test_a_server_that_is_killed_and_comes_back_loses_and_duplicates_nothing(kind, tmp_path, told):
+async def test_a_server_that_is_killed_and_comes_back_loses_and_duplicates_nothing(
+    kind, tmp_path, store_messages
+):
     server = await asyncio.to_thread(SERVERS[kind])
     try:
         await asyncio.to_thread(server.start)
@@ -66,14 +68,14 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_duplicates_nothi
         await job.visit(store, *map(page, range(20)))
         await asyncio.to_thread(server.kill)
         writing = asyncio.create_task(job.visit(store, *map(page, range(10, 40))))
-        while not told():
+        while not store_messages():
             assert not writing.done(), "nothing can be written while the server is away"
             await asyncio.sleep(0.01)
         await asyncio.to_thread(server.start)
         await writing
         await job.visit(store, *map(page, range(40, 50)))
         await store.close()
-        away, back = told()
+        away, back = store_messages()
         assert "is unavailable" in away
         assert "is back after" in back
         found = await pages_in(job)
@@ -87,7 +89,7 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_duplicates_nothi
     "kind", ["mongodb?directConnection=true", "ferretdb", "postgresql", "mysql", "opensearch"]
 )
 async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_duplicates_nothing(
-    kind, tmp_path, told
+    kind, tmp_path, store_messages
 ):
     """A relay cuts the connection after a number of bytes, anywhere between the first request and the last response."""
     relay = Relay(server_port(kind))
@@ -107,10 +109,10 @@ async def test_a_connection_that_breaks_at_any_moment_of_a_write_loses_and_dupli
 
 
 @pytest.mark.parametrize("when", ["before the next write", "while the next write begins"])
-async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old_connection(
-    when, tmp_path, told
+async def test_no_write_uses_the_old_connection_after_a_postgresql_server_announces_its_end(
+    when, tmp_path, store_messages
 ):
-    """A server that is killed may send a notification before its connections are closed."""
+    """A killed server may send a notification before its connections are closed."""
     relay = Relay(server_port("postgresql"))
     await relay.start()
     job = Job(tmp_path, "postgresql", port=relay.port)
@@ -119,11 +121,11 @@ async def test_after_the_farewell_of_a_postgresql_server_no_write_trusts_the_old
     fields = b"SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0"
     relay.say(b"E" + (len(fields) + 4).to_bytes(4) + fields)
     if when == "before the next write":
-        await job.output.check(job.context)  # uses a connection of its own, so the notification was read
+        await job.output.check(job.context)  # uses another connection, so the notification was read
     await job.visit(store, page(1))
     await store.close()
     await relay.stop()
-    assert "is unavailable" in told()[0]
+    assert "is unavailable" in store_messages()[0]
     assert await pages_in(job) == [0, 1]
 
 
@@ -146,7 +148,7 @@ class Relay:
         self._left = size
 
     def say(self, data):
-        """Send data to all clients that the server did not send."""
+        """Send data to all clients as if the server had sent it."""
         for writer in self._clients:
             writer.write(data)
 
@@ -228,7 +230,7 @@ async def refuse_negative(kind, place):
 
 
 @pytest.mark.parametrize("kind", ["mongodb", "mongodb?buffer=1", "postgresql", "mysql", "opensearch"])
-async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(kind, tmp_path):
+async def test_a_page_that_the_server_rejects_is_set_aside_and_all_others_are_stored(kind, tmp_path):
     job = Job(tmp_path, kind)
     await refuse_negative(kind.partition("?")[0], job.place)
     await job.output.check(job.context)
@@ -248,7 +250,7 @@ async def test_a_page_that_the_server_refuses_is_set_aside_and_all_others_stand(
     assert {7, 8} <= set(await pages_in(job))
 
 
-async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them_wrote(tmp_path):
+async def test_of_two_workers_that_write_the_same_pages_the_last_one_prevails(tmp_path):
     for kind in ("mongodb", "ferretdb", "postgresql", "mysql", "opensearch"):
         job = Job(tmp_path / kind, kind)
         await job.output.check(job.context)
@@ -266,7 +268,7 @@ async def test_two_workers_that_write_the_same_pages_leave_what_the_last_of_them
 
 
 @pytest.mark.parametrize("kind", MONGODB)
-async def test_a_gap_that_two_workers_have_left_in_a_page_hides_no_item_that_is_too_many(kind, tmp_path):
+async def test_a_gap_left_by_two_workers_hides_no_surplus_item(kind, tmp_path):
     job = Job(tmp_path, kind)
     store = await job.worker("w1")
     await job.visit(store, page(7, *({"page": 7, "n": number} for number in range(4))))
@@ -464,7 +466,7 @@ async def contents(server, database):
         return {name: await client[database][name].count_documents({}) for name in names}
 
 
-def nowhere(kind):
+def unreachable(kind):
     port = free_port()
     return {
         "mongodb": f"mongodb://127.0.0.1:{port}/shop/items?serverSelectionTimeoutMS=300",
@@ -475,36 +477,34 @@ def nowhere(kind):
     }[kind]
 
 
-def bad_places():
+def invalid_locations():
     mysql = "mysql://crawler:{}@127.0.0.1:{}/{}"
     postgres = "postgresql://crawler:{}@127.0.0.1:{}/{}"
     return {
-        "mongodb away": lambda: nowhere("mongodb"),
+        "mongodb away": lambda: unreachable("mongodb"),
         "mongodb option": lambda: place_for("mongodb?colour=red", None),
-        "postgresql away": lambda: nowhere("postgresql"),
+        "postgresql away": lambda: unreachable("postgresql"),
         "postgresql password": lambda: postgres.format("wrong", running("postgresql").port, "postgres"),
         "postgresql database": lambda: postgres.format("pencil", running("postgresql").port, "none"),
         "postgresql system table": lambda: f"{running('postgresql').url}?table=pg_class&schema=pg_catalog",
         "postgresql schema": lambda: f"{running('postgresql').url}?schema=none",
-        "mysql away": lambda: nowhere("mysql"),
+        "mysql away": lambda: unreachable("mysql"),
         "mysql password": lambda: mysql.format("wrong", running("mysql").port, "tests"),
         "mysql database": lambda: mysql.format("pencil", running("mysql").port, "none"),
         "mysql certificate": lambda: f"{running('mysql').url}?sslmode=require",
         "mysql authority": lambda: f"{running('mysql').url}?sslrootcert=/nowhere.pem",
-        "opensearch away": lambda: nowhere("opensearch"),
+        "opensearch away": lambda: unreachable("opensearch"),
         "opensearch certificate": lambda: place_for("opensearch?tls=true&ca_file=/none.pem", None),
-        "s3 away": lambda: nowhere("s3"),
+        "s3 away": lambda: unreachable("s3"),
         "s3 keys": lambda: running("s3").place("items.csv").replace("secret=", "secret=x"),
         "s3 bucket": lambda: running("s3").place("items.csv").replace(BUCKET, "none"),
         "file folder": lambda: "file:///nowhere/at/all/items.csv",
     }
 
 
-@pytest.mark.parametrize("case", bad_places())
-async def test_a_place_that_cannot_be_written_is_found_before_the_crawl_and_reported_in_one_line(
-    case, tmp_path, caplog
-):
-    output = await asyncio.to_thread(lambda: open_output(bad_places()[case]()))
+@pytest.mark.parametrize("case", invalid_locations())
+async def test_an_unwritable_location_is_reported_in_one_line_before_the_crawl(case, tmp_path, caplog):
+    output = await asyncio.to_thread(lambda: open_output(invalid_locations()[case]()))
     with pytest.raises(StoreError) as caught:
         await output.check(OutputContext("quotes", str(tmp_path)))
     assert caught.value.remedy

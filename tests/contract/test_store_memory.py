@@ -1,4 +1,4 @@
-"""Memory: the memory use of a store and its merge does not depend on the number of items."""
+"""The memory use of a store and its merge does not depend on the number of items."""
 
 import asyncio
 import re
@@ -15,8 +15,9 @@ ITEMS = 40_000
 MOST_MB = 12
 """The items are 14 MB of JSON; as objects they would take more than 60 MB."""
 GROWTH_MB = 40
-"""For outputs with large blocks. The difference between 20,000 and 100,000 items is 28 MB of JSON; as objects, they
+"""For outputs with large blocks. The difference between 20,000 and 100,000 items is 28 MB of JSON. As objects, they
 would take more than 120 MB.
+
 """
 
 
@@ -28,7 +29,7 @@ def memory(kind, items):
     )  # fmt: skip
     if "Skipped: " in ran.stderr:
         pytest.skip(ran.stderr.rpartition("Skipped: ")[2].strip())
-    assert ran.returncode == 0, ran.stdout + ran.stderr  # it counts the items
+    assert ran.returncode == 0, ran.stdout + ran.stderr  # it checks the number of items
     start, _, largest = map(int, re.findall(r"(\d+) MB", ran.stdout))
     return start, largest
 

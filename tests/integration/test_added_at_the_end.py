@@ -1,10 +1,10 @@
-"""Requests that a command adds when the workers have ended: this run fetches them, or the command says that it cannot."""
+"""Requests that a command adds after the workers have ended: this run fetches them, or the command reports that it cannot."""
 
 import asyncio
 
 import pytest
 
-from cli_command import complaint, lines_of, skitter
+from cli_command import lines_of, skitter, usage_error
 from crawl_harness import Scripted
 from skitter.frontier.records import JobState
 from skitter.run.crawl import Crawl
@@ -37,7 +37,7 @@ def test_no_request_is_added_to_a_run_that_does_not_fetch_it(serve, tmp_path, mo
         return found
 
     async def add_at_the_end(self, *arguments):
-        refusal = await asyncio.to_thread(complaint, "add", "j", f"{url}too-late", cwd=tmp_path)
+        refusal = await asyncio.to_thread(usage_error, "add", "j", f"{url}too-late", cwd=tmp_path)
         assert "is being run" in refusal
         return await end(self, *arguments)
 

@@ -1,4 +1,4 @@
-"""Requests that a program adds to its run: they are stored and fetched, or the call says that nothing was added."""
+"""Requests that a program adds to its run: they are stored and fetched, or the call reports that nothing was added."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ def frontier(request):
 
 @pytest.fixture
 def made(tmp_path):
-    job = f"j{uuid.uuid4().hex}"  # the server has the jobs of all tests
+    job = f"j{uuid.uuid4().hex}"  # the server stores the jobs of all tests
 
     def make(*urls, frontier="sqlite:", **settings):
         spec = JobSpec(
@@ -260,7 +260,7 @@ async def test_a_call_that_waits_for_a_run_that_fails_is_refused(made, tmp_path)
         await task
 
 
-async def test_a_second_call_of_run_is_refused_and_the_run_goes_on(serve, made):
+async def test_a_second_call_of_run_is_refused_and_the_run_continues(serve, made):
     site = site_of(1)
     url = serve(site).url
     crawl = made(url, wait_for_seeds=True)
@@ -365,7 +365,7 @@ async def test_requests_are_added_to_a_managed_crawl(serve, tmp_path):
     while site.counts["/2"] < 1:
         await asyncio.sleep(0.01)
     await crawl.stop()
-    await crawl.start()  # in memory: from the beginning
+    await crawl.start()  # a job in memory starts from the beginning
     while site.counts["/1"] == 1 or site.counts["/2"] == 1:
         await asyncio.sleep(0.01)
     await crawl.stop()

@@ -1,4 +1,4 @@
-"""Archives: a job records what it receives, and a spider runs on the record without a server."""
+"""Archives: a job records its responses, and a spider runs on the archive without a server."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from cli_command import complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import expected_urls, lines_of, skitter, urls_of, usage_error
 from crawl_harness import Scripted
 from services.processes import free_port
 from skitter.testing import Answer, GeneratedSite
@@ -48,7 +48,7 @@ def test_a_spider_finds_in_the_archive_what_it_found_on_the_site(serve, tmp_path
     server = serve(site)
     done = run(tmp_path, server.url, "-o", "items.jsonl", "-o", "site.warc.gz", "--workers", 2)
     assert done.returncode == 0, done.stderr
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
     hits = len(server.log.hits)
     again = run(
         tmp_path, server.url, "-s", "fetcher=warc:site.warc.gz", "--job", "again", "-o", "again.jsonl"
@@ -62,7 +62,7 @@ def test_a_spider_finds_in_the_archive_what_it_found_on_the_site(serve, tmp_path
     assert sorted_items("again.jsonl") == sorted_items("items.jsonl")
 
 
-def test_each_answer_is_recorded_once_whatever_became_of_its_page(serve, tmp_path):
+def test_each_answer_is_recorded_once_with_any_outcome_of_its_page(serve, tmp_path):
     body = b"<title>packed</title>" + b" " * 500
     pages = {
         "/robots.txt": Answer(b"User-agent: *\nDisallow: /secret\n", content_type="text/plain"),
@@ -187,7 +187,7 @@ def test_the_archive_of_a_job_is_exported(serve, tmp_path):
 # --- archives of other programs ---------------------------------------------------------------------------
 
 ORIGIN = f"http://127.0.0.1:{free_port()}/"
-"""No server answers there."""
+"""A URL without a server."""
 
 
 def replay(tmp_path, archive, spider=SPIDER, *options):
@@ -261,14 +261,14 @@ def test_rules_of_an_archived_robots_txt_hold(tmp_path):
 def test_an_archive_that_cannot_be_read_is_named(tmp_path, value, words):
     (tmp_path / "pages.py").write_text(SPIDER)
     (tmp_path / "empty.warc").touch()
-    line = complaint("run", "pages.py", "-a", f"url={ORIGIN}", "-s", f"fetcher={value}", cwd=tmp_path)
+    line = usage_error("run", "pages.py", "-a", f"url={ORIGIN}", "-s", f"fetcher={value}", cwd=tmp_path)
     assert words in line
 
 
 def test_options_of_items_are_refused(tmp_path):
     (tmp_path / "pages.py").write_text(SPIDER)
     command = ("run", "pages.py", "-a", f"url={ORIGIN}", "-o", "site.warc.gz?fields=url")
-    assert "unknown option 'fields'" in complaint(*command, cwd=tmp_path)
+    assert "unknown option 'fields'" in usage_error(*command, cwd=tmp_path)
 
 
 def test_an_archive_on_another_file_system_holds_the_same(serve, tmp_path):
@@ -296,7 +296,7 @@ def test_a_large_body_is_archived(serve, tmp_path):
 
 def test_an_archive_cannot_be_the_output_of_a_task(tmp_path):
     (tmp_path / "r.yaml").write_text("name: one\nstart: http://a/\npages:\n  p: {follow: [a]}\n")
-    line = complaint("task", "add", "tasks", "r.yaml", "-o", "one.warc.gz", cwd=tmp_path)
+    line = usage_error("task", "add", "tasks", "r.yaml", "-o", "one.warc.gz", cwd=tmp_path)
     assert "'one.warc.gz' is an archive" in line
 
 

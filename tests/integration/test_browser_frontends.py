@@ -1,4 +1,4 @@
-"""Browser pages in the other front ends: the command line, recipes and the collector."""
+"""Browser pages on the command line, in recipes and in the collector."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ import time
 from urllib.request import urlopen
 
 from browsers import require_browser
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from crawl_harness import Scripted
 from sites.javascript import WORDS, javascript_site
 from skitter.browser.executable import find_executable
@@ -71,7 +71,7 @@ def test_the_shell_has_the_final_document(serve, tmp_path):
 
 @contextlib.contextmanager
 def running_browser(folder):
-    """A browser that somebody else has started. Gives its DevTools URL."""
+    """Start a browser independently of skitter. Yields its DevTools URL."""
     command = [
         find_executable(Settings()), "--headless", "--no-first-run", "--remote-debugging-port=0",
         f"--user-data-dir={folder}", *(["--no-sandbox"] if os.geteuid() == 0 else []), "about:blank",
@@ -132,7 +132,7 @@ def test_doctor_names_the_browser_and_starts_it(tmp_path):
 
 def test_a_missing_browser_is_one_line_with_the_command_that_installs_it(serve, tmp_path):
     url = serve(javascript_site).url_of("/js/1")
-    line = complaint(
+    line = usage_error(
         "crawl", url, "--browser", "-s", "browser_executable=no-such-browser", "--quiet", cwd=tmp_path
     )
     assert "no-such-browser" in line

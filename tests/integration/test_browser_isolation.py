@@ -1,5 +1,6 @@
-"""What a page in the browser does beside its own document: no other document is loaded without a lease, nothing bypasses
-the guard, and the identity of the request is the one that a page sees.
+"""Documents that a page in the browser loads: none without a lease, none past the guard, and all with the identity of the
+request.
+
 """
 
 import asyncio
@@ -23,7 +24,7 @@ SHOWN = {"wait_for": "#shown"}
 LATER = (
     "<script>setTimeout(() => document.body.insertAdjacentHTML('beforeend', '<p id=shown>'), 1500)</script>"
 )
-"""Shows an element after the time that the browser needs for what it does by itself."""
+"""Shows an element after the time that the browser needs for its own work."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -207,7 +208,7 @@ async def test_faults_of_tls_have_the_same_kinds_as_over_http(tmp_path):
     kinds = dict.fromkeys(names)
     for letter in failures:
         kinds[names[servers.urls.index(letter.url)]] = letter.error.partition(":")[0]
-    # A browser does not say whether a connection has ended before or after its handshake.
+    # A browser does not report whether a connection has ended before or after its handshake.
     expected = {name: {"connect": "disconnected"}.get(cases[name][1], cases[name][1]) for name in names}
     assert kinds == expected
     assert len(ran.items) == list(expected.values()).count(None)

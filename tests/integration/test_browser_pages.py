@@ -1,4 +1,4 @@
-"""Pages in a real browser: eight kinds of sites with the exact truth, and pages that attack it."""
+"""Pages in a real browser: eight kinds of sites with exact expected items, and pages that attack the browser."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Error
 
-from browsers import all_gone, descendants, kill, require_browser
+from browsers import descendants, kill, require_browser, survivors
 from crawl_harness import CrawlHarness, Scripted
 from servers.name_server import NameServer
 from sites.javascript import WORDS, hostile_site, javascript_site
@@ -34,7 +34,7 @@ def browser():
 
 @pytest.fixture
 def other_processes():
-    """What runs below this process already: the servers of other tests."""
+    """The processes that already run below this process: the servers of other tests."""
     return descendants(os.getpid()).keys()
 
 
@@ -46,7 +46,7 @@ PROCESSES = {
     "watchdog": lambda line: "watchdog.py" in line,
     "driver": lambda line: "run-driver" in line,
 }
-"""The processes of a browser, by their command lines."""
+"""The processes of a browser by their command lines."""
 
 
 def spider_of(requests, parse, **attributes):
@@ -62,7 +62,7 @@ def page_of(response):
 
 
 def texts(query):
-    """A callback that yields all texts that a query finds."""
+    """Return a callback that yields all texts that a query finds."""
 
     def parse(self, response):
         yield {"page": page_of(response), "texts": response.css(query).getall()}
@@ -117,7 +117,7 @@ async def test_eight_kinds_of_sites_give_their_exact_items(serve, tmp_path, othe
         "scroll": list(WORDS), "more": list(WORDS), "delayed": ["late"], "frames": ["shadow", "framed", "slotted"],
         "account": ["ann"], "account/orders": ["orders of ann"], "fetched": list(WORDS[:3]),
     }  # fmt: skip
-    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+    assert survivors(descendants(os.getpid()).keys() - other_processes) == []
 
 
 async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_processes):
@@ -152,7 +152,7 @@ async def test_hostile_pages_become_one_dead_letter_each(serve, tmp_path, other_
     assert {path: error.partition(": ")[0] for path, error in ran.letters.items()} == expected
     assert {item["page"]: item["texts"] for item in ran.items} == {path[1:]: [path[1:]] for path in fine}
     assert forbidden.visits == []
-    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+    assert survivors(descendants(os.getpid()).keys() - other_processes) == []
 
 
 REBINDING = b"""<title>x</title><script>
@@ -194,7 +194,7 @@ async def test_a_name_that_changes_its_address_leads_a_script_to_no_forbidden_on
 
 
 def page_of_all_channels(host, port):
-    """A page that uses each way of a browser to send something to a host."""
+    """Return a page that uses each way of a browser to send data to a host."""
     place = f"{host}:{port}"
     return Answer(
         f"""<title>x</title><link rel=dns-prefetch href=//{place}><link rel=preconnect href=//{place}>
@@ -247,10 +247,10 @@ async def test_no_part_of_a_page_reaches_a_forbidden_address(serve, tmp_path, ne
         ran = await CrawlHarness(spider, tmp_path, **BROWSER | limits).run()
         tcp.setblocking(False)
         udp.setblocking(False)
-        with pytest.raises(BlockingIOError):  # a proxy carries no UDP, whatever is allowed
+        with pytest.raises(BlockingIOError):  # a proxy carries no UDP
             udp.recv(2000)
         if is_open:
-            tcp.accept()[0].close()  # the page does try
+            tcp.accept()[0].close()  # shows that the page tries
         else:
             with pytest.raises(BlockingIOError):
                 tcp.accept()
@@ -372,7 +372,7 @@ def first_bytes(names):
 async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, process, number, other_processes):
     hurt, asked = [], threading.Event()
 
-    def hurt_all():
+    def break_all():
         asked.wait(60)
         found = descendants(os.getpid()).items()
         hurt.extend(pid for pid, line in found if PROCESSES[process](line))
@@ -386,7 +386,7 @@ async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, proce
         asked.set()
         return Answer(b"<h1>alive</h1>", delay=5 if first else 0)
 
-    killer = threading.Thread(target=hurt_all)
+    killer = threading.Thread(target=break_all)
     killer.start()
     url = serve(site).url_of
     spider = spider_of(
@@ -397,7 +397,7 @@ async def test_a_process_that_dies_or_hangs_costs_a_retry(serve, tmp_path, proce
     assert hurt
     assert ran.letters == {}
     assert sorted(item["texts"][0] for item in ran.items) == ["alive", "page 0", "page 1", "page 2"]
-    assert all_gone(descendants(os.getpid()).keys() - other_processes) == []
+    assert survivors(descendants(os.getpid()).keys() - other_processes) == []
 
 
 async def test_a_browser_in_which_no_page_opens_any_more_is_replaced(serve, tmp_path, monkeypatch):
@@ -457,7 +457,7 @@ async def test_robots_txt_holds_for_every_document_that_the_browser_would_load(s
 
 
 class Permit:
-    """Allows the request, but if it is ``late`` not once a connection has been reported."""
+    """Allows the request. If it is ``late``, it refuses it once a connection has been reported."""
 
     expires = True
     is_traced = False
@@ -475,7 +475,7 @@ class Permit:
 
 async def test_the_time_before_the_document_is_reported_also_if_it_was_too_long(serve):
     server = serve(lambda visit: Answer(b"<p>page"))
-    fetcher = await asyncio.to_thread(make_fetcher, build_settings(BROWSER))  # it looks for the browser
+    fetcher = await asyncio.to_thread(make_fetcher, build_settings(BROWSER))  # searches for the browser
     await fetcher.open()
     try:
         late, timely = Permit(late=True), Permit(late=False)
@@ -491,7 +491,7 @@ async def test_the_time_before_the_document_is_reported_also_if_it_was_too_long(
 
 
 async def test_a_browser_that_is_replaced_leaves_no_port_open_at_the_end(serve, monkeypatch):
-    """Its proxies have to be closed even if it still loads a page when the crawl ends."""
+    """Its proxies must be closed even if it still loads a page when the crawl ends."""
     opening, ports = GuardProxy.open, []
 
     async def open_and_note(proxy):

@@ -1,4 +1,4 @@
-"""What people do with scrapy-playwright and with crawlee's PlaywrightCrawler: record answers, run scripts first, change the context."""
+"""Features of scrapy-playwright and crawlee's PlaywrightCrawler: recorded answers, initial scripts, context options."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Pages in the browser obey the settings of HTTP fetches, or refuse them; and broken answers are noticed as over HTTP."""
+"""Pages in the browser obey the settings of HTTP fetches, or refuse them. Broken answers are detected as over HTTP."""
 
 import pytest
 import trustme
@@ -25,7 +25,7 @@ def browser():
 
 
 def broken(*head, body=DOCUMENT, end="close"):
-    """An answer that ends early, then a complete one."""
+    """Return a truncated answer, then a complete one."""
     first = b"\r\n".join([b"HTTP/1.1 200 OK", *head, b"", body[: len(body) // 2]])
     kind = "text/html" if head[0] == HTML else "text/plain"
     return WireAnswer([first, 0.2], end=end), Answer(body, content_type=kind)

@@ -1,4 +1,4 @@
-"""Later passes of a job that remembers its pages: exact reports, few bytes, and items that are replaced or delivered once."""
+"""Later passes of a job that remembers its pages: exact reports, little traffic, and replaced or single items."""
 
 import json
 import sqlite3
@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from sites.changing import ChangingSite
 from skitter.testing import Answer
 
@@ -149,7 +149,7 @@ def test_a_file_holds_the_changes_of_the_last_round_and_a_database_all_versions(
 
 
 def test_a_page_that_fails_keeps_its_items_and_links(shop, tmp_path):
-    """The list fails in the second pass: the products behind it are neither lost nor reported as gone."""
+    """The list fails in the second pass: its products are neither lost nor reported as gone."""
     failing = set()
     pages = {
         "/": '<a href="/list">list</a>',
@@ -216,9 +216,9 @@ def test_mistakes_are_refused(shop, tmp_path):
     server, crawl = shop(site)
     crawl()
     again = ("run", "shop.py", "-a", f"url={server.url}", "-o", "items.jsonl", "--recrawl", "--changes")
-    assert "changes" in complaint(*again, "all", cwd=tmp_path)
-    assert "visited_ttl" in complaint(*again, "all", "-s", "visited_ttl=5", cwd=tmp_path)
-    assert "remembers no page" in complaint("changes", "shop", cwd=tmp_path)
+    assert "changes" in usage_error(*again, "all", cwd=tmp_path)
+    assert "visited_ttl" in usage_error(*again, "all", "-s", "visited_ttl=5", cwd=tmp_path)
+    assert "remembers no page" in usage_error("changes", "shop", cwd=tmp_path)
     assert prices_in(tmp_path / "items.jsonl") == site.prices(1)
 
 
@@ -240,7 +240,7 @@ class Gallery(Spider):
 
 @pytest.mark.parametrize("output", ["items.jsonl", "items.db"])
 def test_items_with_files_are_those_of_the_present_pages(output, serve, tmp_path):
-    """The files are on the host of the pages and on another one. Pages change, vanish and stay from pass to pass."""
+    """The files are on the host of the pages and on another one. Pages change, disappear and stay from pass to pass."""
     (tmp_path / "gallery.py").write_text(GALLERY)
     pictures = {}
 

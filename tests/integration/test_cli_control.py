@@ -1,4 +1,4 @@
-"""`skitter status`, `pause`, `resume`, `stop` and `jobs`, on jobs that run and on jobs that do not."""
+"""`skitter status`, `pause`, `resume`, `stop` and `jobs`, with jobs that run and jobs that do not."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
+from cli_command import Running, SlowingSite, expected_urls, skitter, urls_of
 from skitter.cli.main import run
 from skitter.testing import GeneratedSite
 
@@ -46,7 +46,7 @@ def adds_up(counts):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
+def test_a_running_job_is_shown_paused_resumed_and_stopped_by_other_processes(
     workers, site, slow, server, tmp_path
 ):
     # Two slow pages at a time: the crawl takes longer than the commands, also on a busy machine.
@@ -67,22 +67,23 @@ def test_a_job_that_runs_is_looked_at_paused_resumed_and_stopped_from_outside(
     assert code == 0
     assert (
         "job shop has stopped; `skitter resume shop` continues it" in stderr.splitlines()
-    )  # after its progress
-    slow.go_on.set()
+    )  # after progress lines
+    slow.released.set()
     assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_a_job_that_is_being_stopped_is_not_paused_instead(
     site, serve, tmp_path, monkeypatch, capsys, no_blocking_calls
 ):
-    slow = SlowingSite(site, after=20, delay=60.0)  # which nobody waits for
+    slow = SlowingSite(site, after=20, delay=60.0)  # no test waits for the end of this delay
     monkeypatch.chdir(tmp_path)
     no_blocking_calls.deactivate()  # commands may block their event loop
     with Running(*crawl(serve(slow)), cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         running.interrupt()
-        # In this process: on a busy machine, the crawl ends before two new processes have started.
+        # Run the commands in this process: on a busy machine, the crawl would end before two new processes
+        # have started.
         while True:
             assert run(["status", "shop", "--json"]) == 0
             if (state := json.loads(capsys.readouterr().out)["state"]) != "running":
@@ -98,25 +99,25 @@ def test_a_job_that_is_being_stopped_is_not_paused_instead(
 
 
 def contents(folder):
-    """Every row of a frontier, in a reading of its own."""
+    """Return every row of a frontier, read separately."""
     address = f"file:{folder / '.skitter/shop/frontier.db'}?mode=ro"
     with closing(sqlite3.connect(address, uri=True)) as file:
         tables = [name for (name,) in file.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         return {name: file.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
 
 
-def wait_for_noted_leases(folder):
-    """Nobody waits for the note of a lease but this test. Row 0 says only that the file has an owner."""
+def wait_for_written_leases(folder):
+    """Wait until the leases are written, which the crawl does not. Row 0 says only that the file has an owner."""
     deadline = time.monotonic() + 30
     while not any(number for number, _ in contents(folder)["leases"]):
         assert time.monotonic() < deadline, "nothing is in hand: this test has nothing to see"
         time.sleep(0.01)
 
 
-def test_looking_at_a_killed_job_changes_nothing_and_loses_no_lease(site, slow, server, tmp_path):
+def test_the_status_of_a_killed_job_changes_nothing_and_loses_no_lease(site, slow, server, tmp_path):
     with Running(*crawl(server), cwd=tmp_path) as running:
         assert slow.reached.wait(60)
-        wait_for_noted_leases(tmp_path)
+        wait_for_written_leases(tmp_path)
         running.process.kill()
         running.process.wait()
         before = contents(tmp_path)
@@ -129,12 +130,12 @@ def test_looking_at_a_killed_job_changes_nothing_and_loses_no_lease(site, slow, 
             assert skitter("jobs", cwd=tmp_path).returncode == 0
             assert skitter("failures", "list", "shop", cwd=tmp_path).returncode == 0
         assert contents(tmp_path) == before
-    slow.go_on.set()
+    slow.released.set()
     assert skitter(*crawl(server), cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
-def test_looking_at_a_job_in_good_order_leaves_its_folder_as_it_is(site, serve, tmp_path):
+def test_the_status_of_an_ended_job_does_not_change_its_folder(site, serve, tmp_path):
     assert skitter(*crawl(serve(site)), cwd=tmp_path).returncode == 0
     folder = tmp_path / ".skitter" / "shop"
 
@@ -161,9 +162,9 @@ def test_a_paused_job_says_so_does_not_crawl_and_continues_when_it_is_resumed(si
     assert result.returncode == 0
     assert result.stderr.startswith("job shop is paused; `skitter resume shop` continues it")
     assert len(server.log.hits) == hits
-    slow.go_on.set()
+    slow.released.set()
     assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_jobs_lists_every_job_with_its_state(serve, tmp_path):
@@ -206,6 +207,6 @@ def test_a_job_that_is_paused_can_be_stopped(site, slow, server, tmp_path):
         skitter("pause", "shop", cwd=tmp_path)
         assert skitter("stop", "shop", cwd=tmp_path).stderr.startswith("job shop is stopped")
         assert running.end()[0] == 0
-    slow.go_on.set()
+    slow.released.set()
     assert skitter(*crawl(server), cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)

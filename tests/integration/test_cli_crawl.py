@@ -1,4 +1,4 @@
-"""`skitter crawl` and `skitter run`, as real processes against sites on this machine."""
+"""`skitter crawl` and `skitter run`, as real processes with sites on this machine."""
 
 import contextlib
 import json
@@ -15,12 +15,12 @@ from cli_command import (
     SKITTER,
     Running,
     SlowingSite,
-    complaint,
+    expected_urls,
     lines_of,
-    said_once,
+    lines_without_progress,
     skitter,
-    truth_of,
     urls_of,
+    usage_error,
 )
 from servers.tls import server_side
 from skitter.testing import Answer, GeneratedSite
@@ -69,7 +69,7 @@ def test_a_crawl_without_an_output_prints_each_page_once_as_json_lines_and_nothi
     result = skitter("crawl", server.url, "--delay", 0, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     items = [json.loads(line) for line in result.stdout.splitlines()]
-    assert sorted(item["url"] for item in items) == truth_of(site, server)
+    assert sorted(item["url"] for item in items) == expected_urls(site, server)
     assert list(items[0]) == [
         "url",
         "status",
@@ -92,7 +92,7 @@ def test_the_files_of_a_job_are_private_to_its_user(serve, tmp_path):
 def test_a_crawl_from_a_closed_network_is_refused_if_seeds_open_nothing(serve, tmp_path):
     server = serve(GeneratedSite(pages=2, links_per_page=12))
     arguments = (server.url, "--delay", 0, "--summary", "s.json", "-s", "seeds_open_networks=false")
-    assert skitter("crawl", *arguments, cwd=tmp_path).returncode == 1  # nothing could be fetched
+    assert skitter("crawl", *arguments, cwd=tmp_path).returncode == 1  # no page could be fetched
     assert counts(tmp_path / "s.json")["failed_by_kind"] == {"forbidden": 1}
     assert not server.log.hits
     assert (
@@ -111,7 +111,7 @@ def test_every_page_has_the_title_and_the_number_of_links_that_it_has(serve, tmp
     }
 
 
-def test_depth_0_takes_the_start_alone(serve, tmp_path):
+def test_depth_0_crawls_only_the_start_page(serve, tmp_path):
     server = serve(GeneratedSite(pages=20, links_per_page=12))
     skitter("crawl", server.url, "--delay", 0, "--depth", 0, "-o", "items.jsonl", cwd=tmp_path)
     assert urls_of(tmp_path / "items.jsonl") == [server.url]
@@ -127,10 +127,10 @@ def test_a_crawl_stays_on_its_start_host_by_default(serve, tmp_path):
         cwd=tmp_path,
     ).returncode == 0  # fmt: skip
     assert {item["url"].split("/")[2] for item in lines_of(home)} == {server.origins[0]}
-    assert urls_of(both) == truth_of(site, server)
+    assert urls_of(both) == expected_urls(site, server)
 
 
-def test_deny_and_allow_take_pages_out(serve, tmp_path):
+def test_deny_and_allow_exclude_pages(serve, tmp_path):
     server = serve(GeneratedSite(pages=40, links_per_page=12))
     skitter(
         "crawl", server.url, "--delay", 0, "--deny", r"[?]", "-o", "plain.jsonl", "--job", "a", cwd=tmp_path
@@ -154,7 +154,7 @@ def test_a_spider_file_runs_on_two_workers_with_its_arguments_and_names_its_job(
         cwd=tmp_path,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
     assert {item["word"] for item in lines_of(tmp_path / "items.jsonl")} == {"a=b"}
     assert len((tmp_path / "items.csv").read_text().splitlines()) == 61
     assert (tmp_path / ".skitter" / "All-titles" / "job.json").is_file()
@@ -184,7 +184,7 @@ def test_a_file_that_a_spider_does_not_close_is_written(serve, tmp_path, workers
     assert skitter("run", "keeper.py", "-o", "items.jsonl", *options, cwd=tmp_path).returncode == 0
     for files in ("kept-*", "log-*"):
         kept = [line for file in tmp_path.glob(files) for line in file.read_text().splitlines()]
-        assert sorted(kept) == truth_of(site, server)
+        assert sorted(kept) == expected_urls(site, server)
 
 
 def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path):
@@ -198,7 +198,7 @@ def test_a_finished_job_says_so_names_fresh_and_keeps_its_output(serve, tmp_path
     assert "already finished" in result.stderr
     assert "--fresh" in result.stderr
     assert len(server.log.hits) == hits
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_fresh_crawls_again_and_replaces_the_output_also_of_a_frontier_elsewhere(serve, tmp_path):
@@ -217,7 +217,7 @@ def test_fresh_crawls_again_and_replaces_the_output_also_of_a_frontier_elsewhere
     )
     for _ in range(2):
         assert skitter(*command, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
     assert len([hit for hit in server.log.hits if hit.target == "/"]) == 2
 
 
@@ -241,7 +241,7 @@ def test_a_limit_stops_the_job_and_a_larger_one_continues_to_the_end(serve, tmp_
     assert counts(tmp_path / "s.json")["state"] == "stopped"
     assert len(lines_of(tmp_path / "items.jsonl")) == 15
     assert skitter(*command, "--limit", 1000, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def broken_site(visit):
@@ -250,7 +250,7 @@ def broken_site(visit):
     return Answer(b"<title>Here</title>") if visit.path == "/here" else Answer(status=404)
 
 
-def test_dead_letters_fail_a_run_only_if_asked_to_and_stand_in_the_summary(serve, tmp_path):
+def test_dead_letters_fail_a_run_only_if_requested_and_are_in_the_summary(serve, tmp_path):
     server = serve(broken_site)
     command = ("crawl", server.url, "-o", "items.jsonl", "--summary", "sum.json")
     assert skitter(*command, cwd=tmp_path).returncode == 0
@@ -267,7 +267,7 @@ def test_dead_letters_fail_a_run_only_if_asked_to_and_stand_in_the_summary(serve
     )
 
 
-def test_quiet_says_nothing(serve, tmp_path):
+def test_quiet_prints_nothing(serve, tmp_path):
     server = serve(GeneratedSite(pages=5, links_per_page=12))
     result = skitter("crawl", server.url, "--quiet", "-o", "items.jsonl", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
@@ -281,7 +281,7 @@ def test_with_a_json_log_every_line_on_standard_error_is_json(serve, tmp_path):
     assert records[-1]["summary"]["pages"] == 2
 
 
-def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(serve, tmp_path):
+def test_a_crawl_that_fails_while_it_runs_reports_the_cause_in_one_line_and_exits_with_1(serve, tmp_path):
     server = serve(GeneratedSite(pages=5, links_per_page=12))
     (tmp_path / "failing.py").write_text(
         "from skitter import Spider\n"
@@ -292,7 +292,7 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
     )
     result = skitter("run", "failing.py", "-o", "items.jsonl", "--summary", "sum.json", cwd=tmp_path)
     assert result.returncode == 1
-    (line,) = said_once(result.stderr)
+    (line,) = lines_without_progress(result.stderr)
     assert "RuntimeError: the list of shops is gone" in line
     summary = counts(tmp_path / "sum.json")
     assert (summary["state"], summary["exit_code"]) == ("failed", 1)
@@ -307,12 +307,10 @@ def test_a_crawl_that_fails_on_its_way_says_why_in_one_line_and_exits_with_1(ser
         ("async def start(self): yield 7", "unsupported int"),
     ],
 )
-def test_a_mistake_that_shows_when_the_seeds_are_read_is_one_line_and_exits_with_2(
-    tmp_path, start, said, workers
-):
+def test_a_mistake_in_the_seeds_is_reported_in_one_line_and_exits_with_2(tmp_path, start, said, workers):
     (tmp_path / "wrong.py").write_text(f"from skitter import Spider\nclass Wrong(Spider):\n    {start}\n")
     options = ("--workers", workers, "--summary", "sum.json", "-s", "deny=127[.]0")
-    line = complaint("run", "wrong.py", "-o", "items.jsonl", *options, cwd=tmp_path)
+    line = usage_error("run", "wrong.py", "-o", "items.jsonl", *options, cwd=tmp_path)
     assert said in line
     summary = counts(tmp_path / "sum.json")
     assert (summary["state"], summary["exit_code"]) == ("failed", 2)
@@ -342,7 +340,7 @@ def test_on_a_terminal_a_table_shows_the_progress_and_disappears_at_the_end(serv
     os.close(terminal)
     try:
         shown = read_until(screen, b"in flight")
-        slow.go_on.set()
+        slow.released.set()
         shown += read_until(screen, b"is finished")
         assert process.wait(60) == 0
     finally:
@@ -445,7 +443,7 @@ def test_a_seed_that_is_refused_is_counted_and_named_and_the_others_are_crawled(
 
 
 class Unfetchable:
-    """A site whose pages all fail in one way."""
+    """A site whose pages all fail in the same way."""
 
     def __init__(self, robots, status):
         self.robots, self.status = robots, status
@@ -494,7 +492,7 @@ def test_a_run_that_could_fetch_none_of_its_seeds_fails_and_names_each(
 
 @pytest.fixture
 def authority():
-    """URL of a server whose certificate no authority vouches for."""
+    """URL of a server whose certificate no authority has signed."""
     context = server_side(trustme.CA())
     with socket.create_server(("127.0.0.1", 0)) as listening:
 

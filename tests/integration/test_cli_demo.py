@@ -1,14 +1,14 @@
-"""`skitter demo`: it proves what it says, twice in a row, and says so when it does not hold."""
+"""`skitter demo`: its claims hold twice in a row, and it reports if one does not hold."""
 
 import pytest
 
-from cli_command import on_terminal, skitter, urls_of
+from cli_command import run_in_terminal, skitter, urls_of
 
 
 @pytest.mark.slow
 def test_the_demo_kills_a_worker_loses_no_page_and_runs_again_in_colours(tmp_path):
     piped = skitter("demo", cwd=tmp_path)
-    in_colours = on_terminal("demo", cwd=tmp_path, TERM="xterm")
+    in_colours = run_in_terminal("demo", cwd=tmp_path, TERM="xterm")
     for status, shown in ((piped.returncode, piped.stderr), in_colours):
         assert status == 0, shown
         assert "killed worker" in shown

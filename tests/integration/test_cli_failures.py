@@ -1,4 +1,4 @@
-"""`skitter failures`: dead letters are listed, shown, tried again and dropped."""
+"""`skitter failures`: dead letters are listed, shown, retried and dropped."""
 
 import json
 
@@ -9,7 +9,7 @@ from skitter.testing import Answer
 
 
 class ShakySite:
-    """Three pages that fail until they are mended: two with 404, one with 500."""
+    """Three pages that fail until they are repaired: two with 404, one with 500."""
 
     def __init__(self):
         self.mended = False
@@ -52,7 +52,7 @@ def test_failures_are_listed_with_their_errors_and_requests(job, tmp_path):
     assert len(lines) == 4
 
 
-def test_show_prints_everything_about_one(job, tmp_path):
+def test_show_prints_everything_about_a_failure(job, tmp_path):
     number = listed(tmp_path)["c"]["id"]
     shown = skitter("failures", "show", "j", number, cwd=tmp_path).stdout
     assert job.url_of("/c") in shown

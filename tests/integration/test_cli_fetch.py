@@ -1,4 +1,4 @@
-"""`skitter fetch` and `skitter shell`: single pages, as a job would get them."""
+"""`skitter fetch` and `skitter shell`: single pages as a job would fetch them."""
 
 import os
 import re
@@ -62,7 +62,7 @@ def test_no_answer_is_one_line_and_exit_1(free_port, tmp_path):
 
 @pytest.fixture(params=["Python", "IPython"])
 def prompt(request, tmp_path):
-    """The environment of a command, in which ``skitter shell`` has this prompt."""
+    """The environment of a command in which ``skitter shell`` has this prompt."""
     if request.param == "IPython":
         return {"IPYTHONDIR": str(tmp_path / "ipython")}
     folder = tmp_path / "without-ipython"
@@ -112,7 +112,7 @@ def test_the_shell_prints_the_value_of_an_expression(serve, tmp_path):
     result = skitter("shell", url, "-c", "response.css('title::text').get()", cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (0, "Käse\n", "")
     result = skitter("shell", "--code", "request", url, cwd=tmp_path)
-    assert result.stdout == f"Request(url='{url}')\n"  # defaults are left out
+    assert result.stdout == f"Request(url='{url}')\n"  # defaults are omitted
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`skitter add`, `set`, `drop-host`, `counters`, `status --watch`, `top` and `export`, as people use them."""
+"""`skitter add`, `set`, `drop-host`, `counters`, `status --watch`, `top` and `export`, as users run them."""
 
 import asyncio
 import fcntl
@@ -14,7 +14,17 @@ import time
 
 import pytest
 
-from cli_command import SHOP, SKITTER, Running, SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import (
+    SHOP,
+    SKITTER,
+    Running,
+    SlowingSite,
+    expected_urls,
+    lines_of,
+    skitter,
+    urls_of,
+    usage_error,
+)
 from skitter.cli.live_view import watch_jobs
 from skitter.cli.main import run
 from skitter.errors import UsageError
@@ -35,7 +45,7 @@ def server(site, serve):
 
 @pytest.fixture
 def shop(server, tmp_path):
-    """A job that has crawled the site to its end."""
+    """A job that has crawled the whole site."""
     result = skitter("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.jsonl", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     return tmp_path
@@ -57,13 +67,13 @@ def wait_until(fact, what):
 
 def test_a_file_in_place_of_a_url_is_answered_with_its_option(shop):
     (shop / "seeds.txt").write_text("http://127.0.0.1:9/\n")
-    line = complaint("add", "shop", "seeds.txt", cwd=shop)
+    line = usage_error("add", "shop", "seeds.txt", cwd=shop)
     assert line.endswith("seeds.txt is a file, not a URL; write --file seeds.txt")
-    assert "'none.txt' was refused" in complaint("add", "shop", "none.txt", cwd=shop)
+    assert "'none.txt' was refused" in usage_error("add", "shop", "none.txt", cwd=shop)
 
 
-def test_seeds_are_added_to_a_job_at_rest_once_and_fetched_by_its_next_run(site, server, tmp_path):
-    first, *others = truth_of(site, server)
+def test_seeds_are_added_once_to_a_job_that_does_not_run_and_fetched_by_its_next_run(site, server, tmp_path):
+    first, *others = expected_urls(site, server)
     start = ("crawl", first, "--depth", 0, "--delay", 0, "--job", "shop", "-o", "items.jsonl")
     assert skitter(*start, cwd=tmp_path).returncode == 0
     added = skitter("add", "shop", first, *others[:5], cwd=tmp_path)
@@ -83,7 +93,7 @@ def test_a_file_of_thousands_of_seeds_is_added_with_every_line(server, shop):
 def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped(
     site, server, tmp_path, workers
 ):
-    first, *others = truth_of(site, server)
+    first, *others = expected_urls(site, server)
     command = (
         "crawl",
         first,
@@ -111,7 +121,7 @@ def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped
     assert urls_of(tmp_path / "items.jsonl") == sorted([first, *others[:5]])
 
 
-def test_a_job_ends_by_itself_after_so_long_without_work(server, tmp_path):
+def test_a_job_ends_by_itself_after_its_idle_time(server, tmp_path):
     command = (
         "crawl",
         server.url,
@@ -159,7 +169,7 @@ def test_json_seeds_reach_the_page_as_they_were_written(serve, tmp_path):
     items = sorted(lines_of(tmp_path / "items.jsonl"), key=lambda item: item["by"])
     assert items == [{"by": "detail", "depth": 3, "meta": {"k": [1]}}, {"by": "parse", "depth": 0}]
     assert ("POST", "/json", "b", b"{}") in seen
-    line = complaint("add", "echo", f'{{"url": "{server.url}x", "callback": "nothing"}}', cwd=tmp_path)
+    line = usage_error("add", "echo", f'{{"url": "{server.url}x", "callback": "nothing"}}', cwd=tmp_path)
     assert "URL 1: the spider has no method 'nothing'" in line
 
 
@@ -175,7 +185,7 @@ def test_invalid_lines_are_named_by_number_and_no_seed_is_added_unless_requested
     ]
     (shop / "seeds").write_text("\n".join(lines))
     before = status(shop)["counts"]
-    line = complaint("add", "shop", "--file", "seeds", cwd=shop)
+    line = usage_error("add", "shop", "--file", "seeds", cwd=shop)
     assert "nothing was added: 3 of 5 seeds are invalid" in line
     assert all(
         text in line
@@ -228,7 +238,7 @@ def test_misuse_is_one_line(shop, monkeypatch, capsys):
 # --- set, drop-host -------------------------------------------------------------------------------------------
 
 
-def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp_path):
+def test_settings_are_changed_while_a_job_runs_and_hold_for_later_runs(site, serve, tmp_path):
     slow = SlowingSite(site, after=5, delay=1.0)
     server = serve(slow)
     command = (
@@ -246,7 +256,7 @@ def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp
     with Running(*command, cwd=tmp_path) as running:
         assert slow.reached.wait(60)
         assert skitter("pause", "shop", cwd=tmp_path).returncode == 0
-        slow.go_on.set()
+        slow.released.set()
         result = skitter("config", "shop", "max_pages=38", "concurrency=2", cwd=tmp_path)
         assert result.stderr == "job shop: max_pages=38, concurrency=2\n"
         assert skitter("resume", "shop", cwd=tmp_path).returncode == 0
@@ -260,10 +270,10 @@ def test_settings_are_changed_under_way_and_hold_for_later_runs(site, serve, tmp
     assert len(lines_of(tmp_path / "items.jsonl")) == 38, "the limit holds for a later run"
     assert skitter("config", "shop", "--reset", cwd=tmp_path).stderr == "job shop: no changes\n"
     assert skitter("resume", "shop", "-q", cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
-def test_a_host_is_dropped_and_banned_and_taken_again(shop, server):
+def test_a_host_is_dropped_banned_and_allowed_again(shop, server):
     more = [f"{server.url}?{number}" for number in range(3)]
     assert skitter("add", "shop", *more, cwd=shop).returncode == 0
     assert (
@@ -286,7 +296,7 @@ def test_a_host_is_banned_however_it_is_written(shop):
     assert result.stderr == "removed the ban of xn--bcher-kva.test\n"
 
 
-# --- looking --------------------------------------------------------------------------------------------------
+# --- status and counters --------------------------------------------------------------------------------------
 
 
 def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
@@ -306,10 +316,10 @@ def test_a_job_that_cannot_be_read_hides_none_of_the_others(shop, free_port):
         broken, away = result.stderr.splitlines()
         assert broken.startswith("job broken: ")
         assert away.startswith("job lost: ")
-        assert "does not answer" in away
+        assert "does not respond" in away
 
 
-async def test_watching_a_missing_thing_fails_at_once():
+async def test_watching_a_missing_job_fails_at_once():
     async def look():
         raise UsageError("there is no such job")
 
@@ -423,21 +433,21 @@ def test_items_are_exported_whole_also_of_a_job_that_runs(site, serve, tmp_path)
         assert skitter("export", "shop", "-o", "part.jsonl", cwd=tmp_path).returncode == 0
         some = urls_of(tmp_path / "part.jsonl")
         assert len(some) == len(set(some))
-        assert set(some) <= set(truth_of(site, server))
-        slow.go_on.set()
+        assert set(some) <= set(expected_urls(site, server))
+        slow.released.set()
         running.end()
     assert skitter("export", "shop", "-o", "all.csv.gz", cwd=tmp_path).returncode == 0
     with gzip.open(tmp_path / "all.csv.gz", "rt") as file:
         assert len(file.read().splitlines()) == PAGES + 1
-    assert "already exists" in complaint("export", "shop", "-o", "all.csv.gz", cwd=tmp_path)
+    assert "already exists" in usage_error("export", "shop", "-o", "all.csv.gz", cwd=tmp_path)
     assert skitter("export", "shop", "-o", "part.jsonl", "--force", cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "part.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "part.jsonl") == expected_urls(site, server)
 
 
 def test_an_export_of_a_job_whose_items_are_in_a_database_says_so(server, tmp_path):
     command = ("crawl", server.url, "--delay", 0, "--job", "shop", "-o", "items.db")
     assert skitter(*command, cwd=tmp_path).returncode == 0
-    line = complaint("export", "shop", "-o", "all.jsonl", cwd=tmp_path)
+    line = usage_error("export", "shop", "-o", "all.jsonl", cwd=tmp_path)
     assert "its items are in items.db; read the items there" in line
     assert not (tmp_path / "all.jsonl").exists()
 
@@ -458,13 +468,13 @@ def test_missing_part_files_are_named_and_found_in_a_copy(site, server, tmp_path
     cut_short = tmp_path / "cut"
     shutil.copytree(elsewhere, cut_short)
     os.truncate(cut_short / "items" / taken.name, 10)
-    line = complaint("export", "shop", "-o", "all.jsonl", "--force", "--parts", cut_short, cwd=tmp_path)
+    line = usage_error("export", "shop", "-o", "all.jsonl", "--force", "--parts", cut_short, cwd=tmp_path)
     assert "copy it again" in line
     for copies in ([elsewhere], [cut_short, elsewhere], [elsewhere, cut_short]):
         named = [word for copy in copies for word in ("--parts", copy)]
         again = skitter("export", "shop", "-o", "all.jsonl", "--force", *named, cwd=tmp_path)
         assert again.returncode == 0, again.stderr
-        assert urls_of(tmp_path / "all.jsonl") == truth_of(site, server)
+        assert urls_of(tmp_path / "all.jsonl") == expected_urls(site, server)
 
 
 def test_a_job_is_incomplete_until_its_outputs_contain_all_committed_items(server, tmp_path):

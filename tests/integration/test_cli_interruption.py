@@ -1,4 +1,4 @@
-"""Interruptions: the first drains, the second stops at once, and either way the job goes on later."""
+"""Interruptions: the first one drains, the second one stops at once, and the job can be resumed after both."""
 
 import contextlib
 import json
@@ -7,7 +7,7 @@ import time
 
 import psutil
 
-from cli_command import Running, SlowingSite, skitter, truth_of, urls_of
+from cli_command import Running, SlowingSite, expected_urls, skitter, urls_of
 from skitter.testing import GeneratedSite
 
 BLOCKING = """
@@ -69,9 +69,9 @@ def test_the_first_interruption_drains_and_the_output_has_all_committed_items(se
     first = urls_of(tmp_path / "items.jsonl")
     assert len(first) == len(set(first)) == counts(tmp_path / "sum.json")["pages"]
     assert 15 <= len(first) < 80
-    slow.go_on.set()
+    slow.released.set()
     assert skitter("resume", json_name(tmp_path), cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_a_fleet_is_interrupted_as_a_whole_and_a_rerun_resumes(serve, tmp_path):
@@ -85,9 +85,9 @@ def test_a_fleet_is_interrupted_as_a_whole_and_a_rerun_resumes(serve, tmp_path):
         code, _, stderr = running.end()
     assert code == 130, stderr
     assert len(urls_of(tmp_path / "items.jsonl")) < 80
-    slow.go_on.set()
+    slow.released.set()
     assert skitter(*command, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
     twice = len(server.log.hits) - len({hit.target for hit in server.log.hits})
     assert twice <= 1, "what was in flight was finished, not fetched again (robots.txt is asked for twice)"
 
@@ -101,14 +101,14 @@ def test_the_second_interruption_stops_at_once_and_a_rerun_resumes(serve, tmp_pa
         assert slow.reached.wait(60)
         running.interrupt()
         while "press Ctrl-C again" not in (line := running.process.stderr.readline()):
-            assert "pages" in line, line  # its progress, every ten seconds
+            assert "pages" in line, line  # progress, logged every ten seconds
         running.interrupt()
         code, _, stderr = running.end()
     assert code == 130
     assert "stopped immediately; everything committed is kept" in stderr
-    slow.go_on.set()
+    slow.released.set()
     assert skitter(*command, cwd=tmp_path).returncode == 0
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 def test_workers_end_after_their_owner_even_if_a_callback_blocks(serve, tmp_path):
@@ -144,4 +144,4 @@ def test_a_spider_may_terminate_a_process_that_it_forked(serve, tmp_path):
     assert result.returncode == 0, result.stderr
     items = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
     assert {item["status"] for item in items} == {-signal.SIGTERM}
-    assert sorted(item["url"] for item in items) == sorted(truth_of(site, server))
+    assert sorted(item["url"] for item in items) == sorted(expected_urls(site, server))

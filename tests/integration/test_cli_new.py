@@ -1,4 +1,4 @@
-"""`skitter new`: the project that it makes runs, and its test passes and can fail."""
+"""`skitter new`: the created project runs, and its test passes and can fail."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import skitter as package
-from cli_command import complaint, lines_of, skitter
+from cli_command import lines_of, skitter, usage_error
 from skitter.testing import Answer
 
 
@@ -71,7 +71,7 @@ def test_a_new_project_is_formatted_and_free_of_lint(project):
 
 
 _TYPES = Path(__file__).parents[2] / ".cache" / "mypy-of-projects"
-"""What mypy knows of the modules that a project imports: without it, the check takes ten times as long."""
+"""What mypy knows of the modules that a project imports. Without it, the check takes ten times as long."""
 
 
 _PROGRAM = """
@@ -128,7 +128,7 @@ def test_new_projects_and_a_program_pass_the_strict_type_check(tmp_path):
     (tmp_path / "program.py").write_text(_PROGRAM)
     for name, *options in (("book-shop",), ("quote-shop", "--collector")):
         assert skitter("new", name, *options, cwd=tmp_path).returncode == 0
-    # The types of skitter are those of the code under test, whose own problems another check reports.
+    # The types are those of skitter's code under test, whose own errors another check reports.
     result = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(_TYPES), "book-shop", "quote-shop", "program.py"],
         cwd=tmp_path, env={**os.environ, "MYPYPATH": str(Path(package.__file__).parents[1])}, capture_output=True,
@@ -140,11 +140,11 @@ def test_new_projects_and_a_program_pass_the_strict_type_check(tmp_path):
 def test_a_folder_with_something_in_it_is_not_touched(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    assert "is not empty" in complaint("new", "mine", cwd=tmp_path)
+    assert "is not empty" in usage_error("new", "mine", cwd=tmp_path)
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
 @pytest.mark.parametrize("name", ["1st", "class", "skitter", "a+b"])
 def test_a_name_that_no_package_can_have_is_refused(name, tmp_path):
-    assert "cannot be the name" in complaint("new", name, cwd=tmp_path)
+    assert "cannot be the name" in usage_error("new", name, cwd=tmp_path)
     assert not list(tmp_path.iterdir())

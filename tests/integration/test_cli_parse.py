@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from skitter.cli.tables import item_lines
 from skitter.item import encode_item
 from skitter.testing import Answer
@@ -86,7 +86,7 @@ def test_the_callback_gets_its_keyword_arguments_and_the_meta_of_its_request(sho
 @pytest.mark.parametrize("option", ["--meta", "--cbkwargs"])
 @pytest.mark.parametrize("text", ["page=2", "[2]", "{", '{"page": 1e999}'])
 def test_meta_and_keyword_arguments_are_json_objects(shop, tmp_path, option, text):
-    line = complaint("parse", shop.url, "--spider", "books.py:Books", option, text, cwd=tmp_path)
+    line = usage_error("parse", shop.url, "--spider", "books.py:Books", option, text, cwd=tmp_path)
     assert f"invalid value for {option}: {text!r}" in line
     assert "write a JSON object" in line
 
@@ -120,7 +120,7 @@ def test_a_callback_that_fails_or_does_not_exist_is_one_line(shop, tmp_path):
     (line,) = result.stderr.splitlines()
     assert "AttributeError" in line
     assert "books.py" in line
-    assert "no callback" in complaint(
+    assert "no callback" in usage_error(
         "parse", shop.url, "--spider", "books.py:Books", "-c", "detial", cwd=tmp_path
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli_command import SHOP, Logged, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import SHOP, Logged, expected_urls, lines_of, skitter, urls_of, usage_error
 from sites.gated import GatedSite
 from skitter.cli.running import fork_if_several
 from skitter.run import child
@@ -66,14 +66,14 @@ WORDS = (
 
 
 class Shop(Logged):
-    """A crawl by two workers of a site that stops answering until the test lets it go on."""
+    """A crawl of a site by two workers. The site stops answering until the test releases it."""
 
     def __init__(self, folder, serve):
         super().__init__(*WORDS, cwd=folder)
         web = GeneratedSite(pages=PAGES, links_per_page=12, page_bytes=2000)
         self.site = GatedSite(web, answers=20)
         server = serve(self.site)
-        self.truth = truth_of(web, server)
+        self.truth = expected_urls(web, server)
         (folder / "shop.py").write_text(SPIDER.format(url=server.url))
 
     @property
@@ -84,7 +84,7 @@ class Shop(Logged):
         return self.owner.children()
 
     def wait_for_both_workers(self):
-        """Return in the middle of the crawl, when the owner and both workers have loaded the spider."""
+        """Wait until the owner and both workers have loaded the spider, in the middle of the crawl."""
         self.wait_for(self.site.reached.is_set)
         self.wait_for(lambda: len({*(self._cwd / "loads").read_text().split()}) == 3)
 
@@ -114,14 +114,14 @@ def test_forked_workers_load_the_spider_themselves_and_a_replacement_is_not_fork
         assert [is_forked(worker) for worker in first] == [True, True]
         first[0].kill()
         shop.wait_for(lambda: any(not is_forked(worker) for worker in shop.workers()))
-        shop.site.go_on.set()
+        shop.site.released.set()
         assert shop.end() == 0, shop.log
     assert urls_of(tmp_path / "items.jsonl") == shop.truth
     items = lines_of(tmp_path / "items.jsonl")
     assert all(item["worker"] == item["loaded_by"] == item["session"] for item in items)
     assert {item["stdin"] for item in items} == {""}
     assert {item["path"] for item in items} == {str(tmp_path)}
-    # The owner and three workers, of which the killed one could not say goodbye.
+    # The owner and three workers. The killed one could not report its end.
     loads = {int(line) for line in (tmp_path / "loads").read_text().split()}
     ended = {int(path.name.removeprefix("ended-")) for path in tmp_path.glob("ended-*")}
     assert len(loads) == 4
@@ -132,7 +132,7 @@ def test_forked_workers_have_no_pipe_of_each_other_open(shop):
     with shop:
         shop.wait_for_both_workers()
         of_owner, first, second = map(open_pipes, (shop.owner, *shop.workers()))
-        shop.site.go_on.set()
+        shop.site.released.set()
         assert shop.end() == 0, shop.log
     assert (len(first & of_owner), len(second & of_owner)) == (1, 1), "the pipe for reports"
     assert not first & second
@@ -141,7 +141,7 @@ def test_forked_workers_have_no_pipe_of_each_other_open(shop):
 def open_pipes(process):
     found = set()
     for path in Path(f"/proc/{process.pid}/fd").iterdir():
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed in the meantime
             found.add(str(path.readlink()))
     return {name for name in found if name.startswith("pipe:")}
 
@@ -152,7 +152,7 @@ def test_workers_end_with_their_owner(shop, tmp_path):
         workers = shop.workers()
         os.kill(shop.process.pid, signal.SIGKILL)
         wait_until(lambda: not any(worker.is_running() for worker in workers))
-    shop.site.go_on.set()
+    shop.site.released.set()
     result = skitter(*WORDS, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert urls_of(tmp_path / "items.jsonl") == shop.truth
@@ -160,7 +160,7 @@ def test_workers_end_with_their_owner(shop, tmp_path):
 
 def test_workers_without_a_command_end_when_their_owner_is_killed(tmp_path):
     os.mkfifo(tmp_path / "gate")
-    (tmp_path / "shop.py").write_text("open('gate').read()")  # which nobody writes to
+    (tmp_path / "shop.py").write_text("open('gate').read()")  # no process writes to the pipe
     with Logged(*WORDS, cwd=tmp_path) as command:
         owner = psutil.Process(command.process.pid)
         command.wait_for(lambda: len(owner.children()) == 2)
@@ -176,7 +176,7 @@ def test_a_run_that_cannot_start_leaves_no_worker(tmp_path):
         "open('workers', 'w').write(json.dumps([child.pid for child in psutil.Process().children()]))\n"
         "raise ValueError('no spider today')"
     )
-    assert "no spider today" in complaint(*WORDS, cwd=tmp_path)
+    assert "no spider today" in usage_error(*WORDS, cwd=tmp_path)
     workers = json.loads((tmp_path / "workers").read_text())
     assert len(workers) == 2
     assert not any(psutil.pid_exists(worker) for worker in workers)
@@ -192,7 +192,7 @@ def test_a_process_that_the_spider_forks_does_not_keep_the_workers_waiting(tmp_p
     (tmp_path / "shop.py").write_text(fork + SHOP.format(url=server.url))
     result = skitter(*WORDS, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(web, server)
 
 
 def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_lives_on(tmp_path, serve):
@@ -215,20 +215,20 @@ def test_leases_of_a_killed_worker_return_although_a_process_of_its_spider_lives
     with Logged(*WORDS, "-s", "lease_seconds=100000", cwd=tmp_path) as command:
         command.wait_for(site.reached.is_set)
         os.kill(int((tmp_path / "forked").read_text().split()[0]), signal.SIGKILL)
-        site.go_on.set()
+        site.released.set()
         try:
             assert command.end() == 0, command.log
         finally:
             for child in (tmp_path / "forked").read_text().split()[1::2]:
                 os.kill(int(child), signal.SIGKILL)
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(web, server)
 
 
 def test_a_crawl_ends_if_its_parent_ignores_the_end_of_processes(tmp_path, serve):
     web = GeneratedSite(pages=20, links_per_page=12, page_bytes=500)
     server = serve(web)
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
-    ignored = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # which a new process inherits
+    ignored = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # new processes inherit it
     try:
         command = Logged(*WORDS, cwd=tmp_path)
         with command:
@@ -236,7 +236,7 @@ def test_a_crawl_ends_if_its_parent_ignores_the_end_of_processes(tmp_path, serve
             assert command.end() == 0, command.log
     finally:
         signal.signal(signal.SIGCHLD, ignored)
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(web, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(web, server)
 
 
 def test_output_that_waits_in_a_buffer_is_written_once(tmp_path, serve):

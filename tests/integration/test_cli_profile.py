@@ -1,4 +1,4 @@
-"""`skitter profile`: what the workers of a running job spend CPU time and memory on."""
+"""`skitter profile`: CPU time and memory of the workers of a running job."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import Logged, complaint, skitter
+from cli_command import Logged, skitter, usage_error
 from crawl_harness import page
 from skitter.errors import UsageError
 from skitter.run.profiling import ProfileError, cpu_profile, memory_profile
@@ -34,7 +34,7 @@ class Hog(Spider):
 
 @pytest.fixture
 def endless(serve):
-    """A site without an end: each page leads to two more."""
+    """An endless site: each page links to two more."""
     return serve(lambda visit: page(f"{visit.target}a", f"{visit.target}b"))
 
 
@@ -62,7 +62,7 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
         running.wait_for(lambda: len(workers()) == 2)
         cpu = skitter("profile", "hog", "--seconds", 2, "-o", "cpu.json", cwd=tmp_path)
         memory = skitter("profile", "hog", "--memory", "--seconds", 2, "-o", "memory.txt", cwd=tmp_path)
-        assert "workers here: " in complaint("profile", "hog", "--worker", "nobody", cwd=tmp_path)
+        assert "workers here: " in usage_error("profile", "hog", "--worker", "nobody", cwd=tmp_path)
         running.wait_for(lambda: len(workers()) == 2)
     assert cpu.returncode == 0, cpu.stderr
     assert "burn" in cpu.stdout, cpu.stdout
@@ -74,14 +74,14 @@ def test_the_workers_of_a_running_job_are_profiled(endless, tmp_path):
     assert memory.stderr.count("MB kept of what it allocated") == 2
     assert "hog.py:10" in memory.stdout, memory.stdout
     assert "hog.py:10)" in (tmp_path / "memory.txt").read_text()
-    assert "profile.svg" in complaint("profile", "hog", "-o", "profile.svg", cwd=tmp_path)
+    assert "profile.svg" in usage_error("profile", "hog", "-o", "profile.svg", cwd=tmp_path)
     assert [path.name for path in (tmp_path / ".skitter" / "hog").iterdir() if path.suffix == ".json"] == [
         "job.json"
     ]
 
 
 async def test_a_worker_that_cannot_be_profiled_is_reported(tmp_path, monkeypatch):
-    """A process that does not expect the signal is left alone: it would end."""
+    """Other processes do not get the signal: it would end them."""
     sleeper = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=-1)
     try:
         with pytest.raises(ProfileError):
@@ -118,7 +118,7 @@ asyncio.run(main())
 
 @pytest.fixture
 async def worker(tmp_path):
-    """A process that reacts to the signal, and says whether it traces its memory."""
+    """A process that handles the signal, and reports whether it traces its memory."""
     worker = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -186,4 +186,4 @@ async def test_a_profile_that_is_cancelled_ends_the_tracing(worker, tmp_path):
 def test_a_job_that_does_not_run_has_nothing_to_profile(tmp_path, endless):
     run = skitter("crawl", endless.url, "--job", "x", "-s", "max_pages=1", "-o", "x.jsonl", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "'x'" in complaint("profile", "x", cwd=tmp_path)
+    assert "'x'" in usage_error("profile", "x", cwd=tmp_path)

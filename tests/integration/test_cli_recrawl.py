@@ -1,4 +1,4 @@
-"""A finished job visits its pages again when it is told to, and an output that comes late is announced."""
+"""Recrawls of a finished job, and warnings about outputs that were added later."""
 
 import json
 from collections import Counter
@@ -82,7 +82,7 @@ def test_failures_of_an_earlier_pass_whose_pages_were_met_again_are_settled(serv
     broken, gone = f"{server.url}broken", f"{server.url}gone"
     assert run()[1:] == ({"status/404": 2}, [broken, gone])
     pages["/broken"] = []
-    # The monitor sees the failure of this pass alone, and not one less for each that was settled.
+    # The monitor counts the failures of this pass only. Settled ones do not reduce the number.
     assert run("--fail-on-errors") == (1, {"status/404": 1}, [gone])
     pages["/gone"] = []
     assert run("--fail-on-errors") == (0, {}, [])

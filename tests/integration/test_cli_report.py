@@ -1,4 +1,4 @@
-"""`skitter report` and `skitter status --plot`: the figures of `skitter status --json`, and nothing that a page can inject."""
+"""`skitter report` and `skitter status --plot`: the values of `skitter status --json`, and no code that a page can inject."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from lxml import html
 from playwright.sync_api import sync_playwright
 
 from browsers import require_browser
-from cli_command import SHOP, complaint, skitter
+from cli_command import SHOP, skitter, usage_error
 from skitter.browser.executable import find_executable
 from skitter.observe.figures import milliseconds
 from skitter.settings import Settings
@@ -98,7 +98,7 @@ def test_the_report_has_the_figures_of_the_status_and_loads_nothing(shop):
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'"]
 
 
-def test_a_browser_shows_the_report_without_a_request_or_a_complaint(shop):
+def test_a_browser_shows_the_report_without_requests_and_errors(shop):
     require_browser()
     assert skitter("report", "shop", "-o", "report.html", cwd=shop).returncode == 0
     requests, complaints, program = [], [], find_executable(Settings())
@@ -131,5 +131,5 @@ def test_the_terminal_plots_the_same_figures(shop):
 
 
 def test_a_file_that_cannot_be_written_and_a_job_that_is_not_there_are_refused(shop):
-    assert "cannot write" in complaint("report", "shop", "-o", "nowhere/report.html", cwd=shop)
-    complaint("report", "none", "-o", "report.html", cwd=shop)
+    assert "cannot write" in usage_error("report", "shop", "-o", "nowhere/report.html", cwd=shop)
+    usage_error("report", "none", "-o", "report.html", cwd=shop)

@@ -1,4 +1,4 @@
-"""What a terminal shows: tables within its width, and completion of names."""
+"""Terminal output: tables within the width of the terminal, and completion of names."""
 
 import io
 import re
@@ -6,11 +6,12 @@ import re
 import pytest
 from rich.console import Console
 
-from cli_command import SHOP, on_terminal, skitter
+from cli_command import SHOP, run_in_terminal, skitter
 from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
 from skitter.cli.tables import status_lines, top_rows
 from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.run.job_access import JobStatus
 from skitter.testing import Answer
 
@@ -51,6 +52,25 @@ def test_the_status_shows_how_long_the_first_delayed_request_waits():
     assert line.split(maxsplit=1)[1] == "2 (the first one for 3:20 min)"
 
 
+def test_the_status_names_once_what_the_workers_wait_for():
+    counts = FrontierStatus(JobState.RUNNING, 2, 0, 0, 0, 0, 0, False, {}, 0, [], 0.0)
+    reports = [WorkerReport(name, "m", 1, "0", 1.0, 32, 0, 0, 0, 0, 0, 0.0, waits=waits)
+               for name, waits in (("a", "no proxy answers"), ("b", "no proxy answers"), ("c", ""))]  # fmt: skip
+    workers = [WorkerStatus(report, 1.0) for report in reports]
+    job = JobStatus(
+        job="a",
+        state="running",
+        live=True,
+        spider="s",
+        outputs=[],
+        frontier="",
+        counts=counts,
+        workers=workers,
+    )
+    lines = [line.split(maxsplit=1) for line in status_lines(job).splitlines() if line.startswith("waits")]
+    assert lines == [["waits", "no proxy answers"]]
+
+
 @pytest.mark.parametrize(
     "words, found",
     [
@@ -81,13 +101,13 @@ def test_a_terminal_has_colours_unless_no_color_or_a_pipe_forbids_them(serve, tm
     plain = skitter("status", "shop", cwd=tmp_path).stdout
     assert "failed     1 (status/404 1)\n" in plain.replace("  ", " " * 2)
     assert "errors" not in plain, "attempts that failed look like requests that were given up"
-    assert on_terminal("status", "shop", cwd=tmp_path, NO_COLOR="1") == (0, plain)
-    _, shown = on_terminal("status", "shop", cwd=tmp_path)
+    assert run_in_terminal("status", "shop", cwd=tmp_path, NO_COLOR="1") == (0, plain)
+    _, shown = run_in_terminal("status", "shop", cwd=tmp_path)
     assert "state      \x1b[32mfinished\x1b[0m\n" in shown
     assert "\x1b[31mfailed" in shown
-    _, shown = on_terminal("status", "absent", cwd=tmp_path)
+    _, shown = run_in_terminal("status", "absent", cwd=tmp_path)
     assert shown.startswith("\x1b[31mskitter:\x1b[0m there is no job 'absent'")
-    _, shown = on_terminal("status", "absent", cwd=tmp_path, TERM="dumb")
+    _, shown = run_in_terminal("status", "absent", cwd=tmp_path, TERM="dumb")
     assert shown.startswith("skitter: ")
 
 
@@ -120,11 +140,11 @@ def test_the_results_of_check_have_colours_unless_no_color_or_a_pipe_forbids_the
     plain = piped.stdout + piped.stderr
     assert piped.returncode == 1
     assert plain.startswith("ok   Checked.parse")
-    status, shown = on_terminal("check", "checked.py", cwd=tmp_path)
+    status, shown = run_in_terminal("check", "checked.py", cwd=tmp_path)
     assert status == 1
     assert "\x1b[32mok  \x1b[0m Checked.parse" in shown
     assert "\x1b[31mFAIL\x1b[0m Checked.wrong" in shown
-    assert on_terminal("check", "checked.py", cwd=tmp_path, NO_COLOR="1") == (1, plain)
+    assert run_in_terminal("check", "checked.py", cwd=tmp_path, NO_COLOR="1") == (1, plain)
 
 
 def test_the_live_table_has_colours_unless_no_color_forbids_them(serve, tmp_path):
@@ -132,10 +152,10 @@ def test_the_live_table_has_colours_unless_no_color_forbids_them(serve, tmp_path
     (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
     assert skitter("run", "shop.py", "--job", "shop", "--quiet", cwd=tmp_path).returncode == 0
     quits = {"typed": b"q", "after": b"quit"}
-    status, shown = on_terminal("top", cwd=tmp_path, TERM="xterm", **quits)
+    status, shown = run_in_terminal("top", cwd=tmp_path, TERM="xterm", **quits)
     assert status == 0
     assert "\x1b[32mfinished" in shown
-    status, shown = on_terminal("top", cwd=tmp_path, TERM="xterm", NO_COLOR="1", **quits)
+    status, shown = run_in_terminal("top", cwd=tmp_path, TERM="xterm", NO_COLOR="1", **quits)
     assert status == 0
     assert "finished" in shown
     assert not COLOR.search(shown)

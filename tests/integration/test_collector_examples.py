@@ -1,4 +1,4 @@
-"""Every example of the collector runs, with the result that it is there to show."""
+"""Every example of the collector runs and has the documented result."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ RUN_HERE = {
 
 @pytest.fixture(scope="module")
 def shared_site():
-    """The examples' site in a process of its own."""
+    """The site of the examples, in a separate process."""
     with SiteProcess("collector_site:Site", search=[EXAMPLES]) as process:
         yield process
 
@@ -38,7 +38,7 @@ def site(shared_site):
 
 @pytest.fixture
 def run(tmp_path, site):
-    """Run an example to its end, on the site unless told otherwise; returns the lines it printed."""
+    """Run an example to its end, on the site by default. Return the lines that it printed."""
 
     def run_example(name, *arguments):
         result = subprocess.run(
@@ -97,7 +97,7 @@ async def test_proxy_switcher_uses_them_in_turn(run, site):
     async with Proxy() as first, Proxy() as second:
         lines = await asyncio.to_thread(run, "proxy_switcher", site.url, first.socks, second.socks)
         used = [line.split()[0] for line in lines]
-    assert len(used) == 2  # home; of the three links of the second step one is a page
+    assert len(used) == 2  # the front page; one of the three links of the second step is a page
     assert set(used) <= {first.socks, second.socks}
     assert first.socks_targets
     assert second.socks_targets
@@ -125,7 +125,7 @@ def test_rate_limit_holds_in_each_window(run, site):
     assert run("rate_limit") == ["6"]
     robots, *pages = site.hits()[before:]
     assert (robots.target, len(pages)) == ("/robots.txt", 6)
-    # A busy server may notice a page late, but never before it was sent.
+    # A busy server may record a page late, but never before it was sent.
     times = [page.received - robots.ended for page in pages]
     assert times[2] >= 0.4
     assert times[4] >= 0.8

@@ -1,4 +1,4 @@
-"""A collector as a script, on an event loop, in threads, and from the command line with several workers."""
+"""A collector as a script, on an event loop, in threads, and on the command line with several workers."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cli_command import SlowingSite, complaint, lines_of, skitter, truth_of, urls_of
+from cli_command import SlowingSite, expected_urls, lines_of, skitter, urls_of, usage_error
 from crawl_harness import QUICK, Scripted
 from skitter import Collector, JobSpec, Request
 from skitter.errors import SkitterError, SpiderError, UsageError
@@ -70,7 +70,7 @@ class Pages(Spider):
 
 @pytest.fixture(autouse=True)
 def uvloop_looks_at_the_socket(no_blocking_calls):
-    """uvloop asks once what stands where the socket of a job is to be."""
+    """uvloop checks once whether a file exists at the path of the socket."""
     no_blocking_calls.functions["os.stat"].can_block_in("skitter/frontier/rpc/server.py", "start")
 
 
@@ -107,7 +107,7 @@ def test_a_script_visits_and_waits_and_cleans_up(site, tmp_path, monkeypatch):
     crawler.on_response(lambda response: seen.append(response.url))
     crawler.visit(server.url)
     result = crawler.wait()
-    assert (result.state, sorted(seen)) == (JobState.FINISHED, truth_of(site, server))
+    assert (result.state, sorted(seen)) == (JobState.FINISHED, expected_urls(site, server))
     assert result.counters["pages"] == len(seen)
     assert list(tmp_path.iterdir()) == []
 
@@ -166,7 +166,7 @@ async def test_two_runs_of_one_collector_at_a_time_are_refused_and_many_collecto
     with pytest.raises(UsageError, match="already running"):
         await crawlers[0].crawl()
     results = await asyncio.gather(*running)
-    assert [result.counters["pages"] for result in results] == [len(truth_of(site, server))] * 3
+    assert [result.counters["pages"] for result in results] == [len(expected_urls(site, server))] * 3
 
 
 def test_threads_run_collectors_of_their_own(site):
@@ -178,7 +178,7 @@ def test_threads_run_collectors_of_their_own(site):
         return crawler.run().counters["pages"]
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(crawl, range(3))) == [len(truth_of(site, server))] * 3
+        assert list(pool.map(crawl, range(3))) == [len(expected_urls(site, server))] * 3
 
 
 async def test_stop_from_outside_and_cancelling_end_a_run(serve):
@@ -213,10 +213,10 @@ async def test_methods_that_need_a_running_crawl_raise_an_error_without_one():
 def test_a_durable_job_of_a_script_resumes_and_its_visits_are_its_identity(site, file, tmp_path):
     site, server = site
     first = script(file, server.url, 1, "sqlite:")
-    assert first.stdout.split() == ["finished", str(len(truth_of(site, server)))], first.stderr
+    assert first.stdout.split() == ["finished", str(len(expected_urls(site, server)))], first.stderr
     again = script(file, server.url, 2, "sqlite:")
     assert again.stdout == first.stdout, again.stderr
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
     other = script(file, server.url + "?else", 1, "sqlite:")
     assert "another argument" in other.stderr
 
@@ -224,8 +224,8 @@ def test_a_durable_job_of_a_script_resumes_and_its_visits_are_its_identity(site,
 def test_worker_processes_of_a_script_find_its_callbacks_and_its_visits(site, file, tmp_path):
     site, server = site
     result = script(file, server.url, 2, "memory:")
-    assert result.stdout.split() == ["finished", str(len(truth_of(site, server)))], result.stderr
-    assert urls_of(tmp_path / "items.jsonl") == truth_of(site, server)
+    assert result.stdout.split() == ["finished", str(len(expected_urls(site, server)))], result.stderr
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -245,7 +245,7 @@ def test_the_command_line_runs_a_collector_like_any_spider(site, file, tmp_path,
         cwd=tmp_path,
     )
     assert result.returncode == 0, result.stderr
-    assert urls_of(tmp_path / "out.jsonl") == truth_of(site, server)
+    assert urls_of(tmp_path / "out.jsonl") == expected_urls(site, server)
     assert {item["depth"] for item in lines_of(tmp_path / "out.jsonl")} >= {1, 2}
     assert JobFolder("crawl", tmp_path / ".skitter").read().spider == f"{file}:crawler"
 
@@ -254,7 +254,7 @@ def test_visits_at_the_top_of_a_file_begin_the_crawl_in_every_process(site, file
     site, server = site
     file.write_text(FILE.replace('if __name__ == "__main__":', f"crawler.visit({server.url!r})\nif False:"))
     result = skitter("run", file.name, "-o", "out.jsonl", "--workers", 2, cwd=tmp_path)
-    assert urls_of(tmp_path / "out.jsonl") == truth_of(site, server), result.stderr
+    assert urls_of(tmp_path / "out.jsonl") == expected_urls(site, server), result.stderr
 
 
 def test_a_collector_that_was_stopped_says_so_in_its_result(serve):
@@ -317,18 +317,18 @@ def test_cookies_set_before_a_run_reach_every_worker_and_are_not_stored_with_the
 
 def test_a_clone_has_no_spider_of_its_own(file, tmp_path):
     file.write_text(FILE.replace("@crawler.seeds", 'detail = crawler.clone("detail")\n\n\n@crawler.seeds'))
-    assert "detail" in complaint("run", f"{file.name}:detail", cwd=tmp_path)
+    assert "detail" in usage_error("run", f"{file.name}:detail", cwd=tmp_path)
     assert "@crawler.seeds" in skitter("run", file.name, cwd=tmp_path).stderr
 
 
 def test_a_file_that_runs_its_collector_when_it_is_imported_is_reported(file, tmp_path):
     file.write_text(FILE.partition("if __name__")[0] + "crawler.run()\n")
-    assert '__name__ == "__main__"' in complaint("run", file.name, cwd=tmp_path)
+    assert '__name__ == "__main__"' in usage_error("run", file.name, cwd=tmp_path)
 
 
 def test_several_collectors_in_a_file_have_to_be_named(file, tmp_path):
     file.write_text(FILE + "\nother = Collector()\n")
-    assert "several spiders" in complaint("run", file.name, cwd=tmp_path)
+    assert "several spiders" in usage_error("run", file.name, cwd=tmp_path)
 
 
 def test_an_output_in_place_of_a_list_is_refused():
@@ -414,10 +414,10 @@ def test_requests_of_a_clone_that_is_gone_are_dead_letters_with_a_reason(serve, 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
 async def test_the_crawl_does_not_end_while_the_last_callback_is_about_to_add_requests(serve, kind):
-    """The race of the article on distributed Colly.
+    """The race described in the article on distributed Colly.
 
-    There the queue is empty, its consumers look at it, see that, and leave, while the last callback is still at work;
-    what that adds is never fetched. Here a page is leased until it is committed together with what it adds.
+    There, consumers see an empty queue and leave while the last callback is still running. The requests that it adds are
+    never fetched. Here, a page stays leased until it is committed together with its new requests.
     """
     hops = 25
     server = serve(Scripted({f"/{number}": [] for number in range(hops)}))
@@ -427,7 +427,7 @@ async def test_the_crawl_does_not_end_while_the_last_callback_is_about_to_add_re
     async def last(response):
         number = int(response.url.rpartition("/")[2])
         seen.append(number)
-        # Long enough for idle workers to look at the empty queue many times.
+        # Long enough for idle workers to check the empty queue many times.
         await (asyncio.sleep(0.02) if kind == "async" else asyncio.to_thread(threading.Event().wait, 0.02))
         if number + 1 < hops:
             response.request.visit(f"/{number + 1}")

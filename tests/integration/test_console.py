@@ -1,6 +1,7 @@
-"""The web console in a real browser: every view and action, live, with hostile text, for users with different scopes.
+"""The web console in a real browser: all views and actions, live updates, hostile text, and users with different scopes.
 
-``make screenshots`` writes the pictures of the documentation.
+``make screenshots`` takes the screenshots of the documentation.
+
 """
 
 import asyncio
@@ -54,7 +55,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Shop:
-    """A site of many hosts, of which one is slow, and of pages with hostile titles."""
+    """A site of many hosts with one slow host, and of pages with hostile titles."""
 
     slow_host = "127.0.0.4"
 
@@ -102,7 +103,7 @@ def chromium(service):
 
 
 class User:
-    """A person at a browser. Everything that the browser complains about is kept."""
+    """A user of the console. All errors that the browser reports are recorded."""
 
     def __init__(self, chromium, node, token, **options):
         self.context = chromium.new_context(
@@ -112,7 +113,8 @@ class User:
         self.page.set_default_timeout(PATIENCE)
         self.complaints, self._expected = [], []
         self.page.on(
-            "console", lambda message: message.type in {"error", "warning"} and self._complain(message.text)
+            "console",
+            lambda message: message.type in {"error", "warning"} and self._record_error(message.text),
         )
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.base = f"http://127.0.0.1:{node.port}/console/"
@@ -120,12 +122,12 @@ class User:
         expect(self.page.get_by_role("heading", name="Jobs")).to_be_visible()
         assert token not in self.page.url
 
-    def _complain(self, text):
+    def _record_error(self, text):
         if not any(part in text for part in self._expected):
             self.complaints.append(text)
 
-    def expect_complaint(self, part):
-        """The browser may complain so from now on, at any time: the console asks for several things at once."""
+    def expect_error(self, part):
+        """From now on, the browser may report this error at any time: the console sends several requests at once."""
         self._expected.append(part)
 
     def open(self, place):
@@ -158,7 +160,7 @@ def number_of(page, name):
 
 
 def picture(user, name, *, dark=False):
-    """Take a picture for the documentation, and with ``dark`` one of the dark view."""
+    """Take a screenshot for the documentation, and with ``dark`` one of the dark view."""
     if os.environ.get("SKITTER_SCREENSHOTS"):
         user.page.screenshot(path=PICTURES / f"console-{name}.png")
         if dark:
@@ -173,11 +175,11 @@ def accessibility_faults(page):
 
 
 def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
-    """Recipe editor, trial, a new job, live figures and plots, workers and hosts."""
+    """Recipe editor, trial, a new job, live values and plots, workers and hosts."""
     ada = user()
     page = ada.page
 
-    # a recipe: a mistake is named while it is typed, a trial shows items, and it is saved
+    # Recipe: an error is shown while typing, a trial shows items, and the recipe is saved.
     ada.open("/recipes/shop")
     area = page.get_by_label("Text of the recipe")
     expect(page.get_by_text("The recipe is valid.")).to_be_visible()
@@ -196,7 +198,7 @@ def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_text("was saved")).to_be_visible()
 
-    # a job
+    # Create a job.
     ada.open("/jobs")
     page.get_by_role("button", name="New job").click()
     page.get_by_label("Name", exact=True).fill("daily-shop")
@@ -206,7 +208,7 @@ def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
     expect(page.locator("#state")).to_have_text("running")
     expect(figure(page, "Workers")).to_have_text("2")
 
-    # live: a figure changes without a click; one more page of the site is seen within a few events
+    # Live updates: a value changes without a click. One more page of the site shows within a few events.
     before = number_of(page, "Pages")
     page.wait_for_function(
         "before => Number(document.querySelector('dd[data-figure=Pages]').textContent.replaceAll(',', '')) > before",
@@ -235,7 +237,7 @@ def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
         expect(page.locator(".axis").first).to_have_text(re.compile(r"^[5-9]\d s ago"), timeout=90_000)
     picture(ada, "job", dark=True)
 
-    # tabs
+    # Tabs.
     page.get_by_role("link", name="Workers", exact=True).click()
     expect(page.get_by_role("region", name="Workers").locator("tbody tr")).to_have_count(2)
     picture(ada, "workers")
@@ -248,21 +250,21 @@ def test_a_recipe_is_tried_and_its_job_is_watched_live(service, user):
 
 
 def choose(page, button, answer=None):
-    """Press a button, and answer the question that it asks."""
+    """Press a button, and answer its question."""
     page.get_by_role("button", name=button, exact=True).click()
     if answer is not None:
         page.get_by_role("dialog").get_by_role("button", name=answer, exact=True).click()
 
 
 def wait_for_no_leases(service, job):
-    """Return when the fetches that were in progress at the pause have ended, some of them as dead letters."""
+    """Wait until the fetches that were in progress at the pause have ended, some of them as dead letters."""
     service.wait_for(
         f"/jobs/{job}", lambda found: not found["counts"]["leased"], "the end of the fetches in progress"
     )
 
 
 def settle_dead_letters(service, user):
-    """Drop one, retry one, and drop those of a kind."""
+    """Drop one dead letter, retry one, and drop those of a kind."""
     page, letters = user.page, "/jobs/acted/failures?limit=1000"
     wait_for_no_leases(service, "acted")
     known = service.done("GET", letters)["failures"]
@@ -289,7 +291,7 @@ def settle_dead_letters(service, user):
 
 
 def refuse_by_scope(service, user):
-    """An operator may not delete, and a reader may do nothing."""
+    """Check that an operator may not delete, and that a reader may change nothing."""
     otto = user(OPERATOR)
     otto.open("/jobs/acted/overview")
     expect(otto.page.locator("#state")).to_have_text("running")
@@ -327,7 +329,7 @@ def test_each_action_works_in_the_browser_and_is_denied_without_permission(servi
     expect(state).to_have_text("paused")
     settle_dead_letters(service, ada)
 
-    # items: a preview, and all of them as a file
+    # Items: a preview, and all of them as a file.
     page.get_by_role("link", name="Items", exact=True).click()
     expect(page.get_by_role("region", name="Items").locator("tbody")).to_contain_text("Article")
     with page.expect_download() as download:
@@ -335,7 +337,7 @@ def test_each_action_works_in_the_browser_and_is_denied_without_permission(servi
     lines = Path(download.value.path()).read_text().splitlines()
     assert [json.loads(line) for line in lines] == service.all_items("acted", 1000)
 
-    # a setting changes during the run, and back
+    # Change a setting during the run, and change it back.
     choose(page, "Resume")
     expect(state).to_have_text("running")
     service.wait_for("/jobs/acted", lambda job: job["fleet"], "the worker")
@@ -387,7 +389,7 @@ PLAIN = {
 
 
 def hostile(value, key=""):
-    """A JSON value in which every text that a stranger might have chosen is hostile, keys of counts included."""
+    """Return a JSON value in which every text that an untrusted site might have chosen is hostile, including keys of counts."""
     if isinstance(value, dict):
         return {
             (f"{name}{HOSTILE}" if "/" in name else name): hostile(one, name) for name, one in value.items()
@@ -451,13 +453,13 @@ def answer_with_hostile_text(route):
         route.fulfill(json=hostile(SAMPLES[path]))
 
 
-def test_text_of_strangers_has_no_effect_in_any_view(user):
+def test_untrusted_text_has_no_effect_in_any_view(user):
     ada = user()
     page = ada.page
     page.route("**/*", answer_with_hostile_text)
     for view in VIEWS:
         ada.open(view)
-        if view == "/recipes/shop":  # the text of a recipe is shown as it is, in a field
+        if view == "/recipes/shop":  # a field shows the text of a recipe unchanged
             expect(page.get_by_label("Text of the recipe")).to_have_value(re.compile("onerror"))
         shown = page.locator("main").get_by_text("<img src=x onerror", exact=False)
         expect(shown.first).to_be_attached()
@@ -469,7 +471,7 @@ def test_text_of_strangers_has_no_effect_in_any_view(user):
         assert accessibility_faults(page) == [], view
 
 
-# What has the focus: whether it is seen, and its place among all that can have it.
+# The focused element: whether it is visible, and its position among all focusable elements.
 FOCUS = """() => {
     const found = document.activeElement, style = getComputedStyle(found), box = found.getBoundingClientRect();
     const isShown = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
@@ -484,7 +486,7 @@ FOCUS = """() => {
 
 
 class Keyboard:
-    """A person without a mouse."""
+    """A user without a mouse."""
 
     def __init__(self, page):
         self.page = page
@@ -498,7 +500,7 @@ class Keyboard:
             self.page.keyboard.press(key)
 
     def go_to(self, wanted):
-        """Press Tab until an element has the focus. Fail after all others had it."""
+        """Press Tab until an element has the focus. Fail if all others had it before."""
         expect(wanted).to_be_visible()
         for _ in range(2 * self.focus["count"] + 2):
             if wanted.evaluate("one => one === document.activeElement"):
@@ -512,7 +514,7 @@ class Keyboard:
         self.press(key)
 
     def walk(self):
-        """Press Tab through the whole view: everything that can be used gets the focus once, in order, and is seen then."""
+        """Press Tab through the whole view: each control gets the focus once, in order, and is visible then."""
         self.page.evaluate("() => { document.activeElement.blur(); getSelection().removeAllRanges(); }")
         self.page.locator(".skip").focus()
         stops = [self.focus]
@@ -527,7 +529,7 @@ class Keyboard:
 
 
 def type_a_job(keys):
-    """Skip the header, sign in before that, and fill in the form of a job, which takes the focus and gives it back."""
+    """Skip the header and sign in first. Fill in the form of a job, which takes the focus and returns it."""
     page = keys.page
     expect(page.get_by_label("Token")).to_be_focused()
     page.keyboard.type(TOKEN)
@@ -552,11 +554,11 @@ def type_a_job(keys):
     expect(page).to_have_title("Overview · typed · skitter")
 
 
-def read_in_peace(service, keys):
-    """Nothing changes by itself while somebody reads."""
+def check_that_nothing_moves(service, keys):
+    """Check that nothing changes while the user reads."""
     page = keys.page
     service.wait_for("/jobs/typed", lambda job: job.get("fleet"), "the worker")
-    expect(figure(page, "Pages")).to_be_visible()  # the API may know of the worker before this view does
+    expect(figure(page, "Pages")).to_be_visible()  # the API may report the worker before this view does
     keys.use("button", "Live updates")
     shown = number_of(page, "Pages")
     found = service.wait_for(
@@ -571,7 +573,7 @@ def read_in_peace(service, keys):
 
 
 def answer_a_dialog(service, keys):
-    """A dialog keeps the focus. Its button is drawn again meanwhile, and gets the focus back."""
+    """A dialog keeps the focus. Its button is redrawn meanwhile, and gets the focus again."""
     page, state = keys.page, keys.page.locator("#state")
     keys.use("button", "Delete")
     dialog = page.get_by_role("dialog", name=re.compile("^Delete job typed"))
@@ -579,7 +581,7 @@ def answer_a_dialog(service, keys):
     for _ in range(5):
         assert keys.focus["isInDialog"] or keys.focus["tag"] == "BODY", (
             keys.focus
-        )  # from the body, Tab leads to the browser's own buttons
+        )  # from the body, Tab moves to the browser's own buttons
         keys.press("Tab")
     before = (
         page.get_by_role("button", name="Delete", exact=True)
@@ -622,7 +624,7 @@ def settle_by_keys(service, keys):
 
 
 def edit_by_keys(service, keys):
-    """Change a setting, and a recipe, whose text Tab leaves."""
+    """Change a setting and a recipe. Tab leaves the recipe's text."""
     page = keys.page
     keys.use("link", "Settings")
     keys.go_to(page.get_by_label("delay", exact=True))
@@ -641,18 +643,18 @@ def edit_by_keys(service, keys):
 
 
 def test_every_action_is_taken_without_a_mouse(service, chromium):
-    """Sign-in, a new job, its actions, a dialog that is redrawn, dead letters, and each view from the first to the last Tab."""
+    """Sign-in, a new job, its actions, a redrawn dialog, dead letters, and all Tab stops of each view."""
     context = chromium.new_context(viewport={"width": 1280, "height": 860}, reduced_motion="reduce")
     page = context.new_page()
     keys = Keyboard(page)
     page.goto(f"http://127.0.0.1:{service.port}/console/")
     type_a_job(keys)
-    read_in_peace(service, keys)
+    check_that_nothing_moves(service, keys)
     answer_a_dialog(service, keys)
     settle_by_keys(service, keys)
     edit_by_keys(service, keys)
 
-    # all that can be used in all views, from the first to the last
+    # All controls of all views, from the first to the last.
     keys.use("button", "Live updates")
     for view in [view.replace("evil", "typed") for view in VIEWS]:
         page.goto(f"http://127.0.0.1:{service.port}/console/#{view}")
@@ -676,7 +678,7 @@ def test_a_reader_sees_everything_and_can_change_nothing(service, user):
         assert one.page.locator(".head button").all_inner_texts() == buttons
         expect(figure(one.page, "Pages")).to_have_text(re.compile("2"))
     expect(rita.page.locator(".notice")).to_have_text(["limit reached: 20 pages"])
-    expect(rita.page.locator(".notice.error")).to_have_count(0)  # a limit that was set is not a fault
+    expect(rita.page.locator(".notice.error")).to_have_count(0)  # a limit that was set is not an error
     assert accessibility_faults(rita.page) == []
     picture(rita, "phone")
     wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
@@ -705,7 +707,7 @@ def test_a_reader_sees_everything_and_can_change_nothing(service, user):
         shown = " ".join(rita.page.locator("main button").all_inner_texts())
         assert not [action for action in actions if action in shown], (view, shown)
     assert rita.page.get_by_role("link", name="Audit log", exact=True).count() == 0
-    rita.expect_complaint("403")  # the browser reports the refusal
+    rita.expect_error("403")  # the browser reports the refusal
     status = rita.page.evaluate(
         """async () => {
             const session = await (await fetch("/session")).json();
@@ -733,7 +735,7 @@ def test_a_thousand_jobs_are_shown_in_pages_and_again_after_a_restart_of_the_ser
 
     with ThreadPoolExecutor() as pool:  # the driver of the browser has an event loop in this thread
         pool.submit(lambda: asyncio.run(fill())).result()
-    port = str(free_port)  # nothing takes it until the service is there again
+    port = str(free_port)  # no other process gets it while the service restarts
     with ServiceNode(tmp_path, "--port", port) as node:
         ada = User(chromium, node, TOKEN)
         rows = ada.page.get_by_role("region", name="Jobs").locator("tbody tr")
@@ -745,7 +747,7 @@ def test_a_thousand_jobs_are_shown_in_pages_and_again_after_a_restart_of_the_ser
         expect(ada.page.locator(".pager")).to_contain_text(
             f"of {len([name for name in names if '98' in name])}"
         )
-        ada.expect_complaint("ERR_")  # the browser reports the lost connection
+        ada.expect_error("ERR_")  # the browser reports the lost connection
         node.kill()
         expect(ada.page.get_by_text("No connection to the server")).to_be_visible()
     with ServiceNode(tmp_path, "--port", port) as node:
@@ -753,14 +755,14 @@ def test_a_thousand_jobs_are_shown_in_pages_and_again_after_a_restart_of_the_ser
         node.done("DELETE", "/jobs/job-0098")
         expect(rows.filter(has_text="job-0098")).to_have_count(0)
 
-        # an address that is no valid text names no job
-        ada.expect_complaint("status of 4")
+        # An address that is not valid text names no job.
+        ada.expect_error("status of 4")
         ada.open("/jobs/%E0%A4%A/overview")
         expect(ada.page.locator("main .empty")).to_be_visible()
         ada.open("/jobs")
         expect(rows).to_have_count(50)
 
-        # a session that has ended leads to the sign-in; each request under way is answered with 401
+        # A session that has ended leads to the sign-in; each request in progress is answered with 401.
         ada.context.clear_cookies()
         ada.page.get_by_label("Search by name").fill("97")
         expect(ada.page.get_by_label("Token")).to_be_visible()

@@ -1,4 +1,4 @@
-"""``skitter crawl --content``: texts and their metadata, near duplicates in files, and pages that cannot be read."""
+"""``skitter crawl --content``: texts and their metadata, near duplicates in files, and unreadable pages."""
 
 import json
 from collections import defaultdict
@@ -22,7 +22,7 @@ def items_of(file):
 RECEIVED = [
     name for name, page in hostile.PAGES.items() if page.dead not in {"encoding", "protocol", "too_large"}
 ]
-"""Hostile pages whose answers are read to their end."""
+"""Hostile pages whose answers are read completely."""
 
 
 def groups_in(items):

@@ -1,4 +1,4 @@
-"""Dead hosts delay no others, and are given up for their own reason, with the default settings."""
+"""Dead hosts do not delay other hosts, and fail for their own reason, with the default settings."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ LOOPBACK = {"allow_networks": ("127.0.0.0/8",)}
 
 
 class Watching(Spider):
-    """Notes the pages and the failures in their order."""
+    """Records pages and failures in order."""
 
     def __init__(self, urls, **arguments):
         super().__init__(**arguments)
@@ -56,7 +56,7 @@ class Watching(Spider):
 
 
 class RetryClock:
-    """The clock of the waits before retries. A test makes it run faster once the retries may come."""
+    """The clock of the delays before retries. A test speeds it up once the retries may happen."""
 
     perf_counter, time = staticmethod(time.perf_counter), staticmethod(time.time)
 
@@ -70,13 +70,13 @@ class RetryClock:
         now = time.monotonic()
         return now + 30.0 * max(0.0, now - self._hurried_at)
 
-    def hurry(self):
+    def speed_up(self):
         self._hurried_at = time.monotonic()
 
 
 @contextlib.contextmanager
 def silent_server():
-    """A server that never accepts nor answers, on all addresses of loopback."""
+    """A server on all loopback addresses that never accepts a connection."""
     with socket.socket() as sock:
         sock.bind(("0.0.0.0", 0))
         sock.listen(4096)
@@ -85,7 +85,7 @@ def silent_server():
 
 @pytest.fixture
 def closed_ports(free_port):
-    """Ports on which no server listens."""
+    """Ports without a listener."""
     sockets = [socket.socket() for _ in range(8)]
     for sock in sockets:
         sock.bind(("127.0.0.1", 0))
@@ -103,16 +103,16 @@ async def test_closed_ports_and_the_other_scheme_do_not_hold_the_pages_of_their_
     bad = [f"http://127.0.0.1:{port}/{number}" for port in closed_ports for number in range(5)]
     bad += [
         f"https://127.0.0.1:{server.port}/{number}" for number in range(5)
-    ]  # where no handshake is answered
+    ]  # no server answers a handshake there
     clock = RetryClock(monkeypatch)
 
     class WaitingForAllPages(Watching):
-        """No retry comes before the pages, however slow the machine is, unless the pages wait for it."""
+        """Makes the pages precede all retries, however slow the machine is."""
 
         def parse(self, response):
             yield from super().parse(response)
             if len(self.events) == 1 + len(good):
-                clock.hurry()
+                clock.speed_up()
 
     spider = WaitingForAllPages([server.url])
     waits = {
@@ -176,7 +176,7 @@ async def test_an_answer_of_a_name_server_is_used_as_long_as_it_says(serve, tmp_
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_everything_that_is_given_up_is_reported_once(serve, tmp_path, free_port, workers):
+async def test_every_failed_request_is_reported_once(serve, tmp_path, free_port, workers):
     pages = {
         "/robots.txt": Answer(b"", status=404),
         "/": ["/loop", "/ftp", "/gone", "/away"],
@@ -188,11 +188,11 @@ async def test_everything_that_is_given_up_is_reported_once(serve, tmp_path, fre
     server = serve(Scripted(pages))
     heard = []
 
-    class Hearing(Watching):
+    class RecordingErrors(Watching):
         def on_error(self, request, error):
             heard.append(request.url)
 
-    spider = Hearing([server.url])
+    spider = RecordingErrors([server.url])
     ran = await CrawlHarness(spider, tmp_path, max_retries=0).run(workers)
     expected = sorted([*dead, *(server.url_of(path) for path in ("/loop", "/ftp", "/gone"))])
     assert sorted(spider.failures) == sorted(heard) == expected
@@ -202,7 +202,7 @@ async def test_everything_that_is_given_up_is_reported_once(serve, tmp_path, fre
     }  # fmt: skip
 
 
-async def test_a_robots_txt_that_cannot_be_had_is_reported_once_for_each_page(serve, tmp_path, monkeypatch):
+async def test_an_unavailable_robots_txt_is_reported_once_for_each_page(serve, tmp_path, monkeypatch):
     monkeypatch.setattr(worker_robots, "RobotsSettings", partial(RobotsSettings, first_deferral=0.01))
     server = serve(site := Scripted({"/robots.txt": Answer(status=500)}))
     spider = Watching([server.url_of(f"/{number}") for number in range(3)])
@@ -212,11 +212,11 @@ async def test_a_robots_txt_that_cannot_be_had_is_reported_once_for_each_page(se
     assert set(site.counts) == {"/robots.txt"}
 
 
-async def test_a_host_that_was_fetched_from_is_waited_for(tmp_path, free_port):
-    """The server goes away for a while, in which more attempts fail than a page may have."""
+async def test_workers_wait_for_a_host_that_answered_before(tmp_path, free_port):
+    """The server is away for a while, during which more attempts fail than a page may have."""
     site = Scripted({"/": [f"/{n}" for n in range(20)]} | {f"/{n}": Answer(b"x" * 100) for n in range(20)})
     servers = contextlib.ExitStack()
-    port = servers.enter_context(SiteServer(site, port=free_port)).port  # which nothing else takes meanwhile
+    port = servers.enter_context(SiteServer(site, port=free_port)).port  # no other process gets it meanwhile
     gone = []
 
     class Outage(Watching):

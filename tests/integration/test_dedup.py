@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from sites.texts import Corpus
 from skitter.store.merge import fill
 from skitter.store.outputs import format_of
@@ -81,7 +81,7 @@ def test_mistakes_are_named_and_nothing_is_replaced(tmp_path):
         (("broken.parquet", "-o", "x.jsonl"), "cannot read broken.parquet"),
         (("broken.jsonl.gz", "-o", "x.jsonl"), "cannot read broken.jsonl.gz"),
     ):
-        assert text in complaint("dedup", *words, cwd=tmp_path), words
+        assert text in usage_error("dedup", *words, cwd=tmp_path), words
     assert (tmp_path / "kept.jsonl").read_text() == "kept\n"
     assert not (tmp_path / "x.jsonl").exists()
     assert skitter("dedup", "a.jsonl", "-o", "kept.jsonl", "--force", cwd=tmp_path).returncode == 0

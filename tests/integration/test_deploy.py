@@ -1,4 +1,4 @@
-"""The deployment files say what skitter understands, and give workers the time they need to drain."""
+"""The deployment files use commands that skitter has, and give workers enough time to drain."""
 
 import configparser
 import copy
@@ -21,7 +21,7 @@ from skitter.worker.seeds import read_seed
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "skitter@.service"
 LEAST_GRACE = DRAIN_SECONDS + 5 + 10
-"""Seconds: the owner ends workers 5 s after the drain; then outputs are merged."""
+"""Seconds: the owner ends workers 5 s after the drain, then it merges outputs."""
 
 
 def compose():
@@ -33,7 +33,7 @@ def kustomization():
 
 
 def objects():
-    """Give every Kubernetes object with its file."""
+    """Return every Kubernetes object with its file."""
     for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
         for each in yaml.safe_load_all(path.read_text()):
             yield path.name, each
@@ -53,7 +53,7 @@ def unit():
 
 
 def commands():
-    """Give the arguments of each call of skitter, with variables as they may be."""
+    """Return the arguments of each call of skitter, with example values for variables."""
     found = {
         f"compose:{name}": service["command"]
         for name, service in compose()["services"].items()
@@ -75,7 +75,7 @@ def commands():
 
 
 def parsed(words):
-    """Let click read a command line; returns what the command would be given."""
+    """Parse a command line with click. Return the parameters of the command."""
     name, command, rest = skitter.resolve_command(skitter.make_context("skitter", ["jobs"]), words)
     return command.make_context(name, rest).params
 
@@ -92,13 +92,13 @@ def test_every_command_of_the_deployment_files_is_one_that_skitter_understands(w
         open_output(target)
 
 
-def test_there_is_a_command_in_every_way_to_run_it():
+def test_every_kind_of_deployment_has_a_command():
     assert set(commands()) == {
         "compose:worker", "compose:seeds", "workers.yaml:workers", "crawl-job.yaml:crawl", "seeds.yaml:seeds", "systemd",
     }  # fmt: skip
 
 
-def test_seeds_go_to_the_job_and_the_server_that_the_workers_work_on():
+def test_seeds_go_to_the_job_and_the_server_of_the_workers():
     calls = {place: parsed(words) for place, words in commands().items()}
     for seeds, workers in (
         ("compose:seeds", "compose:worker"),
@@ -134,7 +134,7 @@ def test_the_unit_signals_the_owner_alone_and_takes_an_interrupted_crawl_for_a_s
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd here to verify a unit")
-def test_systemd_takes_the_unit_as_it_is(tmp_path):
+def test_systemd_accepts_the_unit(tmp_path):
     program = Path(sys.executable).with_name("skitter")
     copy = tmp_path / UNIT.name
     copy.write_text(UNIT.read_text().replace("/opt/skitter/bin/skitter", str(program)))
@@ -161,7 +161,7 @@ def test_kubernetes_knows_every_object_with_all_its_fields(version):
 
 
 def test_every_pod_is_one_for_a_namespace_whose_pods_are_restricted():
-    """What the Pod Security Standards ask for at their level "restricted"; and no file of the image can be changed."""
+    """The requirements of the Pod Security Standards at their level "restricted"; and files of the image are read-only."""
     for name, each in pods().items():
         pod = each["spec"]["template"]["spec"]
         assert pod["securityContext"]["runAsNonRoot"] is True, name
@@ -180,7 +180,7 @@ def test_every_pod_is_one_for_a_namespace_whose_pods_are_restricted():
 
 
 def test_a_password_of_compose_may_hold_spaces_and_quotes():
-    """A command that is one text is split after the variables are put in."""
+    """A command that is one string is split after variables are substituted."""
     commands = [service["command"] for service in compose()["services"].values() if "command" in service]
     assert len(commands) == 3
     assert all(isinstance(command, list) for command in commands)
@@ -191,7 +191,7 @@ def test_containers_of_compose_share_no_folder_to_crawl_in():
 
 
 def test_postgresql_is_healthy_only_once_it_takes_connections_from_outside():
-    """While it makes the database it listens on its own socket alone."""
+    """While it creates the database, it listens only on its own socket."""
     assert "--host=localhost" in compose()["services"]["postgres"]["healthcheck"]["test"]
 
 
@@ -240,7 +240,7 @@ def test_every_mounted_selected_and_read_object_exists():
             assert any(selector.items() <= found for found in labels.values()), name
 
 
-def test_the_files_that_are_put_together_are_there():
+def test_all_combined_files_exist():
     put = kustomization()
     files = [*put["resources"], *(file for each in put["configMapGenerator"] for file in each["files"])]
     assert all((DEPLOY / file).is_file() for file in files)
@@ -260,7 +260,7 @@ def test_no_file_contains_a_password():
             assert found.startswith(("$", "PASSWORD")), (path.name, found)
 
 
-def test_the_spider_and_the_seeds_that_are_shipped_are_some():
+def test_the_shipped_spider_and_seeds_are_not_empty():
     name, spider = find_spider(str(DEPLOY / "pages.py"))
     assert name.endswith("pages.py:Pages")
     assert spider.name == "pages"

@@ -1,4 +1,4 @@
-"""The manual is true: its commands print what it says, its tables name what there is, its links lead somewhere."""
+"""The manual is correct: commands print the documented output, tables are complete, links have targets."""
 
 import ast
 import inspect
@@ -33,7 +33,7 @@ LINKED = [
     ROOT / "examples" / "README.md",
     ROOT / "benchmarks" / "README.md",
 ]
-# Would install what is installed here, from the network.
+# This would install from the network what is already installed.
 NOT_RUN = ("python -m venv .venv && . .venv/bin/activate", "pip install .")
 QUOTES = '<title>Quotes</title><div class="quote"><span class="text">{}</span><a class="tag" href="/tag">wit</a></div>'
 
@@ -172,19 +172,19 @@ def test_a_page_says_how_to_serve_the_site_before_it_crawls_it(page):
 
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
-def test_every_file_of_the_repository_that_a_page_names_is_there(page):
+def test_every_file_of_the_repository_that_a_page_names_exists(page):
     for name in re.findall(r"`((?:src|tests|benchmarks|docs|examples)/[\w./-]*)`", page.read_text()):
         assert (ROOT / name).exists(), name
 
 
 def documented_names():
-    """Give each name whose docstring the API reference shows."""
+    """Return each name whose docstring the API reference shows."""
     for page in sorted((DOCS / "reference" / "api").glob("*.md")):
         yield from re.findall(r"^::: ([\w.]+)$", page.read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", list(documented_names()))
-def test_every_name_of_the_api_reference_is_there_and_documented(name):
+def test_every_name_of_the_api_reference_exists_and_is_documented(name):
     assert pkgutil.resolve_name(name).__doc__
 
 
@@ -213,7 +213,7 @@ def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
             JobSpec,
             "guides/embedding.md",
             {"format", "left_out", "left_streams", "origin"},
-        ),  # of the note alone
+        ),  # fields of the note only
         (LimitRule, "guides/politeness.md", set()),
     ):
         rows = set(re.findall(r"^\| `(\w+)` \|", (DOCS / page).read_text(), re.MULTILINE))
@@ -221,7 +221,7 @@ def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
 
 
 def every_command(group=skitter, path="skitter"):
-    """Give each command with its full name."""
+    """Return each command with its full name."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

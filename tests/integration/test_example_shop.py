@@ -22,7 +22,7 @@ def site():
 
 
 async def crawl(folder, site, *options):
-    """Run the example through two proxies; returns them."""
+    """Run the example through two proxies. Return the proxies."""
     async with Proxy() as one, Proxy() as two:
         (folder / "proxies.txt").write_text(f"# of the test\n{one.http}\n127.0.0.1:{two.port}\n")
         result = await asyncio.to_thread(
@@ -35,7 +35,7 @@ async def crawl(folder, site, *options):
 
 
 def lines_beginning(proxies, name):
-    """Return what the requests that came by the proxies say in a header."""
+    """Return the values of a header in the requests of the proxies."""
     heads = [head.decode().split("\r\n") for proxy in proxies for head in proxy.heads]
     return Counter(line for head in heads for line in head if line.startswith(f"{name}: "))
 
@@ -46,7 +46,7 @@ def mongodb():
 
 
 def documents(url):
-    """Return how many there are in each collection of the shop."""
+    """Return the number of documents in each collection of the shop."""
     from pymongo import MongoClient
 
     with MongoClient(url) as client:
@@ -54,7 +54,7 @@ def documents(url):
         return {name: shop[name].count_documents({}) for name in shop.list_collection_names()}
 
 
-async def test_each_product_of_each_task_is_taken_once_as_many_browsers_by_both_proxies(
+async def test_each_product_of_each_task_is_stored_once_with_many_user_agents_and_both_proxies(
     tmp_path, site, mongodb
 ):
     proxies = await crawl(tmp_path, site, "--workers", 2, "-o", mongodb + "/shop/{task}")
@@ -70,7 +70,7 @@ async def test_each_product_of_each_task_is_taken_once_as_many_browsers_by_both_
     assert len(lines_beginning(proxies, "User-Agent")) > 3
 
 
-async def test_the_queue_holds_the_short_addresses_alone(tmp_path, site):
+async def test_the_queue_contains_only_the_short_urls(tmp_path, site):
     await crawl(tmp_path, site, "--limit", 3, "--job", "short")
     kept = b"".join(
         path.read_bytes() for path in (tmp_path / ".skitter" / "short").rglob("*") if path.is_file()

@@ -1,4 +1,4 @@
-"""Every example runs, with the result that it is there to show."""
+"""Every example runs and has the documented result."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ PLUGINS = EXAMPLES / "plugins"
 
 
 def address(site):
-    """Return what the examples call their site: no slash at its end."""
+    """Return the URL of a site as the examples use it, without a slash at its end."""
     return site.url.rstrip("/")
 
 
@@ -34,14 +34,14 @@ def members(site):
 
 @pytest.fixture
 def site():
-    """The examples' site in a process of its own; closed with the test."""
+    """The site of the examples in a separate process, which is ended with the test."""
     with SiteProcess("quotes_site:Site", search=[EXAMPLES]) as process:
         yield process
 
 
 @pytest.fixture
 def run(tmp_path, site):
-    """Run an example to its end; returns the folder it ran in."""
+    """Run an example to its end. Return the folder in which it ran."""
 
     def run_example(name, *arguments, **options):
         result = skitter(
@@ -62,7 +62,7 @@ def run(tmp_path, site):
 
 @pytest.fixture(scope="module")
 def plugins(tmp_path_factory):
-    """Install the plug-ins with pip, as a package of their own, in a folder of the test."""
+    """Install the plug-ins with pip, as a separate package, in a folder of the test."""
     folder = tmp_path_factory.mktemp("plugins")
     shutil.copytree(PLUGINS, folder / "source", ignore=shutil.ignore_patterns("__pycache__"))
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", "--target", folder / "installed"]
@@ -80,7 +80,7 @@ def importing_from(*folders):
     return {"PYTHONPATH": os.pathsep.join([*map(str, folders), *([before] if before else [])])}
 
 
-def test_quotes_takes_each_detail_once(run):
+def test_quotes_yields_each_detail_once(run):
     assert len(set(urls_of(run("quotes.py", "-o", "out.jsonl") / "out.jsonl"))) == 24
 
 
@@ -119,7 +119,7 @@ def test_a_login_in_one_process_holds_in_all_with_shared_cookies(run, site):
     assert urls_of(folder / "out.jsonl") == members(site)
 
 
-def test_api_takes_each_record_of_each_page(run):
+def test_api_yields_each_record_of_each_page(run):
     found = lines_of(run("api.py", "-o", "out.jsonl") / "out.jsonl")
     assert sorted(item["id"] for item in found) == list(range(24))
 
@@ -146,7 +146,7 @@ def test_the_image_archive_holds_each_image_once(run, site):
 def test_hooks_send_the_token_change_items_and_leave_no_dead_letter(run):
     items = lines_of(run("hooks.py", "-o", "out.jsonl") / "out.jsonl")
     assert sorted(item["count"] for item in items if "count" in item) == [4, 10, 10]
-    assert [item["error"] for item in items if "error" in item] == ["the server answered 404"]
+    assert [item["error"] for item in items if "error" in item] == ["the server responded with 404"]
     assert {item["fetched_from"] for item in items} == {"127.0.0.1"}
 
 
@@ -223,7 +223,7 @@ def test_a_store_with_one_method_is_found_by_its_entry_point(run, plugins):
     assert sorted(found) == urls_of(folder / "out.jsonl")
 
 
-def test_a_broker_of_ones_own_carries_each_request_once(run, plugins):
+def test_a_user_defined_broker_delivers_each_request_once(run, plugins):
     from services.redis_servers import running
 
     frontier = f"zset://127.0.0.1:{running('valkey').port}/examples?state=sqlite:"
@@ -245,18 +245,18 @@ def test_the_fetcher_answers_the_second_crawl_from_its_folder(run, plugins, site
         "quotes.py", "-o", "two.jsonl", "-s", "fetcher=kept:pages", "--job", "again", environment=plugins
     )
     asked = [hit.target for hit in site.hits()[before:]]
-    assert asked == ["/robots.txt"]  # a 404 is not kept
+    assert asked == ["/robots.txt"]  # a 404 is not stored
     assert urls_of(folder / "two.jsonl") == urls_of(folder / "one.jsonl")
 
 
 @pytest.mark.parametrize("part", sorted(PLUGINS.glob("*.py")), ids=lambda path: path.stem)
-def test_a_part_of_ones_own_takes_at_most_40_lines(part):
+def test_a_user_defined_part_takes_at_most_40_lines(part):
     lines = [line for line in part.read_text().splitlines() if line.strip()]
     assert len(lines) <= 40
     assert f'"examples/plugins/{part.name}"' in (ROOT / "docs" / "guides" / "extending.md").read_text()
 
 
-def test_the_user_agents_say_whom_to_write_to(tmp_path, plugins, serve):
+def test_the_user_agents_contain_a_contact(tmp_path, plugins, serve):
     asked = []
 
     def site(visit):
@@ -333,7 +333,7 @@ def test_the_frontier_notes_how_each_request_ended(run, plugins):
 
 @pytest.fixture
 def blog():
-    """The site of the small programs in a process of its own; closed with the test."""
+    """The site of the small programs in a separate process, which is ended with the test."""
     with SiteProcess("blog_site:Site", search=[EXAMPLES]) as process:
         yield address(process)
 
@@ -364,9 +364,9 @@ def test_the_link_checker_names_each_broken_link_with_all_its_pages_and_ci_fails
     assert checked.returncode == 0, checked.stderr
     found = [block.split("\n  ") for block in checked.stdout.rstrip().split(f"\n{blog}")]
     assert [[block[0].removeprefix(blog), *block[1:]] for block in found] == [
-        ["/docs/missing.html: the server answered 404", f"{blog}/docs/usage.html"],
+        ["/docs/missing.html: the server responded with 404", f"{blog}/docs/usage.html"],
         [
-            "/gone: the server answered 404",
+            "/gone: the server responded with 404",
             *sorted([f"{blog}/moved", *(f"{blog}/post/{n}" for n in range(POSTS))]),
         ],
     ]
@@ -374,7 +374,7 @@ def test_the_link_checker_names_each_broken_link_with_all_its_pages_and_ci_fails
     report = (tmp_path / "report.md").read_text()
     assert report == (
         "# 1 broken links, 1 allowed\n\n"
-        f"- {blog}/docs/missing.html (the server answered 404), on 1 pages, such as {blog}/docs/usage.html\n"
+        f"- {blog}/docs/missing.html (the server responded with 404), on 1 pages, such as {blog}/docs/usage.html\n"
     )
     checked = program("broken_links_ci.py", f"{blog}/", "report.md", "gone$", "missing", folder=tmp_path)
     assert checked.returncode == 0, checked.stderr
@@ -397,9 +397,9 @@ def test_a_manual_becomes_markdown_files(blog, tmp_path):
 def test_the_sitemap_audit_reports_every_problem(blog, tmp_path):
     started("sitemap_audit.py", "-a", f"site={blog}", "-o", "audit.csv", folder=tmp_path)
     assert sorted((tmp_path / "audit.csv").read_text().splitlines()[1:]) == [
-        f"{blog}/lost.xml,sitemap answers 404",
-        f"{blog}/post/30,page answers 404",
-        f"{blog}/post/31,page answers 404",
+        f"{blog}/lost.xml,sitemap returns 404",
+        f"{blog}/post/30,page returns 404",
+        f"{blog}/post/31,page returns 404",
         f"{blog}/post/7,page is not to be indexed",
     ]
 

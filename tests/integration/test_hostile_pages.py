@@ -1,4 +1,4 @@
-"""Pages and servers that are made to exhaust or break a worker: it stays small and crawls the other hosts meanwhile."""
+"""Pages and servers that try to exhaust or crash a worker: it stays small and crawls the other hosts meanwhile."""
 
 import json
 import re
@@ -60,9 +60,9 @@ def failures(folder):
 
 
 def peak_memory(process):
-    """The largest resident memory of a process until it ends, in bytes.
+    """Return the largest resident memory of a process until it ends, in bytes.
 
-    `ru_maxrss` does not serve: a child inherits the peak of the process that starts it.
+    `ru_maxrss` is unsuitable: a child inherits the peak of the process that starts it.
     """
     peak = 0
     while process.poll() is None:
@@ -75,7 +75,7 @@ def peak_memory(process):
 
 
 def crawl(folder, spider, settings, arguments):
-    """Run the spider in the file to its end, as the job ``job``. Return the peak of the worker's memory."""
+    """Run the spider in the file to its end, as the job ``job``. Return the peak memory of the worker."""
     command = [*SKITTER, "run", spider, "--job", "job", "-o", "items.jsonl", "--quiet"]
     for option, pairs in (("-s", settings), ("-a", arguments)):
         for name, value in pairs.items():
@@ -87,7 +87,7 @@ def crawl(folder, spider, settings, arguments):
     return memory
 
 
-def test_hostile_pages_neither_fill_the_memory_nor_hold_up_another_host(tmp_path, tests_folder):
+def test_hostile_pages_neither_fill_the_memory_nor_delay_another_host(tmp_path, tests_folder):
     (tmp_path / "reader.py").write_text(SPIDER)
     with SiteProcess("sites.hostile:make_site", hosts=2, search=[tests_folder]) as site:
         paths = [f"/css/{name}" for name in PAGES] + [f"/xpath/{name}" for name in XPATH]
@@ -140,8 +140,9 @@ WEB_SETTINGS = {
     "max_retries": 1, "max_throttled": 1, "retry_delay": 0.1, "ca_file": "ca.pem",
 }  # fmt: skip
 SILENCE, PATIENCE = 7, 100
-"""Time limits in seconds: where the server never answers, and where it does, however slow the machine is. That of the
-settings is for robots.txt, which a server may never answer either."""
+"""Timeouts in seconds: for servers that never answer, and for those that do, however slow the machine is. That of the
+settings is for robots.txt, which a server may never answer either.
+"""
 GOOD_HOSTS, GOOD_PAGES = 5, 20
 
 
@@ -152,7 +153,7 @@ def refusals(folder):
 
 
 def actual_outcomes(items, letters, case_of, urls_of_cases):
-    """Return the outcomes of each case, as the list of cases states them: by path, or by URL outside of the case's address."""
+    """Return the outcomes of each case in the form of the list of cases: by path, or by URL outside of the case's address."""
     found = {name: [] for name in urls_of_cases}
     for url, outcome in (
         *((item["url"], item["title"]) for item in items),

@@ -1,4 +1,4 @@
-"""Crawls with sources: real workers, a real site and real proxies on loopback."""
+"""Crawls with identities: real workers, a real site and real proxies on loopback."""
 
 import asyncio
 import socket
@@ -11,6 +11,7 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from servers.fetch_proxy import Proxy
 from skitter import HookAction, Request, Spider
+from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import BLOCKED
 from skitter.errors import RetryRequest, SettingsError
 from skitter.fetch.contract import BehindProxy, FetcherCapabilities, ProxyError
@@ -23,6 +24,7 @@ from skitter.frontier.records import JobState
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.testing import Answer
+from skitter.worker.heartbeat import WorkerReporter
 
 PAGES = {"/": [f"/{number}" for number in range(12)], **{f"/{number}": [] for number in range(12)}}
 
@@ -42,7 +44,7 @@ def run(serve, tmp_path):
         site = Scripted(pages)
         server = serve(site)
         if "proxies" in settings:
-            settings["reuse_connections"] = False  # the test's proxy carries one request a connection
+            settings["reuse_connections"] = False  # the test's proxy serves one request per connection
         settings.setdefault("robots", False)  # the tests count every request
         spider = spider_class(url=server.url)
         bench = CrawlHarness(spider, tmp_path, frontier=frontier, processes=processes, **settings)
@@ -67,7 +69,7 @@ def agents(ran):
     return Counter(visit.headers["user-agent"] for visit in ran.site.visits)
 
 
-async def test_each_request_goes_out_as_somebody_else(run):
+async def test_each_request_has_another_identity(run):
     ran = await run(user_agents=["A/1", {"User-Agent": "B/2", "Accept-Language": "de", "X-Hint": "b"}] * 10)
     assert set(agents(ran)) <= {"A/1", "B/2"}
     for visit in ran.site.visits:
@@ -144,7 +146,26 @@ async def test_requests_wait_while_all_proxies_are_in_cooldown(run, proxies_of):
     assert ran.counters["free/proxy"] >= 1
 
 
-async def test_a_server_that_is_unavailable_is_not_taken_for_proxies_that_are(run, proxies_of, free_port):
+async def test_a_worker_without_a_proxy_that_answers_reports_why_it_waits(run, free_port, monkeypatch):
+    monkeypatch.setattr("skitter.worker.heartbeat._REPORT_SECONDS", 0.01)
+    told = asyncio.get_running_loop().create_future()
+    announce = WorkerReporter.announce
+
+    async def noted(self):
+        await announce(self)
+        if (waits := self.report().waits) and not told.done():
+            told.set_result(waits)
+
+    monkeypatch.setattr(WorkerReporter, "announce", noted)
+    crawl = asyncio.create_task(run(proxies=[f"http://ann:secret@127.0.0.1:{free_port}"]))
+    try:
+        async with asyncio.timeout(60):
+            assert await told == f"no proxy answers (http://127.0.0.1:{free_port})"
+    finally:
+        await cancel_and_wait([crawl])
+
+
+async def test_an_unavailable_server_is_not_blamed_on_the_proxies(run, proxies_of, free_port):
     proxies = await proxies_of(2)
 
     class Away(Seen):
@@ -188,7 +209,7 @@ async def test_a_session_keeps_its_agent_its_proxy_and_its_cookies_together(run,
     for cookies in by_agent.values():
         assert cookies == [None, *(f"id=new{'x' * number}" for number in range(1, len(cookies)))]
     by_proxy = [set(_agents(proxy)) for proxy in proxies]
-    assert sum(len(found) for found in by_proxy) == 4  # none was seen by two of them
+    assert sum(len(found) for found in by_proxy) == 4  # no cookie was seen by two of them
 
 
 def _agents(proxy):
@@ -213,7 +234,7 @@ async def test_a_blocked_session_is_replaced_and_its_page_obtained_by_another(ru
 
 
 class Suspicious(Seen):
-    """The first identity is blocked: its pages have the status 200, and ask for a captcha."""
+    """The first identity is blocked: its pages have the status 200 and ask for a captcha."""
 
     def __init__(self, **arguments):
         self.blocked = None
@@ -318,7 +339,7 @@ async def test_a_retry_in_another_worker_uses_neither_the_blocked_proxy_nor_the_
 
 
 class TwoIdentities(Suspicious):
-    """Chooses other proxies than those of the settings for all pages but the first."""
+    """Chooses other proxies than those of the settings for all pages except the first."""
 
     def identity_of(self, request):
         return None if request.url == self.url else IdentitySources(proxies=self.proxies)
@@ -355,7 +376,7 @@ async def test_a_page_without_a_session_or_a_proxy_of_a_list_is_only_retried(run
 
 async def test_without_sessions_403_is_final(run):
     ran = await run(pages={"/": Answer(status=403)})
-    assert ran.letters == {"/": "status/403: the server answered 403"}
+    assert ran.letters == {"/": "status/403: the server responded with 403"}
 
 
 async def test_the_hops_of_a_redirect_stay_in_the_session_that_got_the_cookie(run):
@@ -454,7 +475,7 @@ async def test_a_cookie_file_is_sent_from_the_first_request_on(run, tmp_path):
 
 async def test_a_source_that_takes_longer_than_the_distance_allows_sends_nothing_late(run):
     class Slow:
-        """Answers late the first time: by then another worker may have had the next turn."""
+        """Its first answer is late: by then another worker may have had the next turn."""
 
         asked = 0
 
@@ -474,7 +495,7 @@ async def test_a_source_that_takes_longer_than_the_distance_allows_sends_nothing
 
 
 @pytest.mark.parametrize("own", [True, False])
-async def test_hooks_that_look_at_headers_do_so_through_the_sources_too(run, own):
+async def test_header_hooks_work_with_sources(run, own):
     class Looking(Seen):
         def on_headers(self, response):
             return HookAction.DROP if response.url.endswith("/2") else None
@@ -486,7 +507,7 @@ async def test_hooks_that_look_at_headers_do_so_through_the_sources_too(run, own
 
 
 class Canned:
-    """A fetcher of one's own: no cookies, no network."""
+    """A custom fetcher without cookies and network."""
 
     def __init__(self, _context=None):
         self.requests = []

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 import redis
 
-from cli_command import Running, complaint, lines_of, skitter
+from cli_command import Running, lines_of, skitter, usage_error
 from crawl_harness import Scripted
 from services.redis_servers import running
 from skitter.testing import Answer
@@ -114,7 +114,7 @@ def test_each_output_holds_the_items_of_its_classes_once_although_the_run_is_kil
         deadline = time.monotonic() + 60
         while len(site.visits) < 15:
             assert time.monotonic() < deadline
-            time.sleep(0.02)  # between two looks at another process
+            time.sleep(0.02)  # polls another process
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait()
     assert not (tmp_path / "books.jsonl").exists()
@@ -164,7 +164,7 @@ def test_a_name_that_no_item_has_and_a_changed_selection_are_reported(serve, tmp
     assert "books.jsonl?item_classes=Book is a new output" in ended.stderr
     assert lines_of(tmp_path / "books.jsonl") == []
     assert skitter(*RUN, cwd=tmp_path).returncode == 0
-    assert urls(tmp_path / "books.jsonl") == pages  # nothing was lost
+    assert urls(tmp_path / "books.jsonl") == pages  # no item was lost
 
 
 def test_an_output_elsewhere_does_not_mix_its_items_with_those_of_a_selection_in_the_same_place(
@@ -205,7 +205,7 @@ def test_a_selection_that_cannot_be_written_is_refused_before_anything_is_fetche
     serve, tmp_path, outputs, message
 ):
     site, _ = shop(serve, tmp_path)
-    told = complaint(*RUN, *(word for output in outputs for word in ("-o", output)), cwd=tmp_path)
+    told = usage_error(*RUN, *(word for output in outputs for word in ("-o", output)), cwd=tmp_path)
     assert message in told
     assert site.visits == []
     assert list(tmp_path.glob("a.*")) == []
@@ -215,14 +215,14 @@ def test_standard_output_and_an_export_hold_the_selected_items(serve, tmp_path):
     _, pages = shop(serve, tmp_path)
     ended = skitter(*RUN, "-o", "-?item_classes=Book", "-o", "maps.jsonl?item_classes=Map", cwd=tmp_path)
     assert sorted(json.loads(line)["url"] for line in ended.stdout.splitlines()) == pages
-    assert "?item_classes=Book or ?item_classes=Map" in complaint(
+    assert "?item_classes=Book or ?item_classes=Map" in usage_error(
         "export", "books", "-o", "x.csv", cwd=tmp_path
     )
-    told = complaint("export", "books", "-o", "x.csv?item_classes=Shop", cwd=tmp_path)
+    told = usage_error("export", "books", "-o", "x.csv?item_classes=Shop", cwd=tmp_path)
     assert "has no output of these classes (Shop)" in told
     assert skitter("export", "books", "-o", "x.jsonl?item_classes=Map", cwd=tmp_path).returncode == 0
     assert urls(tmp_path / "x.jsonl") == twice(pages)
-    # All items are those that an output without the option holds, not these and the selected ones.
+    # `all` contains the items that an output without the option stores, and not in addition the selected ones.
     both = (*RUN, "--job", "both", "-o", "all.jsonl", "-o", "b.jsonl?item_classes=Book")
     assert skitter(*both, cwd=tmp_path).returncode == 0
     exported = skitter("export", "both", "-o", "y.jsonl", cwd=tmp_path)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from crawl_harness import Scripted
 from skitter.run.log_file import SharedLogFile
 
@@ -56,8 +56,10 @@ def test_messages_of_all_loggers_are_shown_by_their_level_and_kept_in_a_file(ser
 def test_wrong_log_settings_are_refused(serve, tmp_path):
     server = serve(Scripted({"/": []}))
     (tmp_path / "own.py").write_text(SPIDER.format(url=server.url))
-    assert "log_levels" in complaint("run", "own.py", "-s", 'log_levels={"shop": "loud"}', cwd=tmp_path)
-    assert "nowhere/crawl.log" in complaint("run", "own.py", "--log-file", "nowhere/crawl.log", cwd=tmp_path)
+    assert "log_levels" in usage_error("run", "own.py", "-s", 'log_levels={"shop": "loud"}', cwd=tmp_path)
+    assert "nowhere/crawl.log" in usage_error(
+        "run", "own.py", "--log-file", "nowhere/crawl.log", cwd=tmp_path
+    )
     assert not (tmp_path / ".skitter").exists()
 
 

@@ -1,4 +1,4 @@
-"""The examples of re-login and of two accounts, on a site whose sessions expire after some pages."""
+"""The examples of a renewed login and of two accounts, on a site whose sessions expire after some pages."""
 
 import json
 
@@ -24,7 +24,7 @@ class Members:
         if visit.target == "/members/" and session in self.left:
             return Answer(
                 LINKS
-            )  # the page after the login, whatever pages in flight have taken of the new session
+            )  # the page after the login, even if requests in flight have used up the new session
         if not self.left.get(session):
             return Answer(status=302, headers={"Location": "/login"})
         self.left[session] -= 1

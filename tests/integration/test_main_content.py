@@ -1,4 +1,4 @@
-"""Main content of a page and its metadata, and pages that would take too long or too much memory."""
+"""Main content of a page and its metadata, and pages whose extraction would take too much time or memory."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ pytest.importorskip("trafilatura", reason="trafilatura is not installed")
 
 FILLER = "Line that has to have at least 125 characters for the fault to appear, so here is some filler text text text text text."
 SHORT_PAGES = {
-    # Pages of which releases of trafilatura before 2.3.1 returned paragraphs twice (its issues 660, 768, 817, 879).
+    # Pages for which trafilatura before 2.3.1 returned paragraphs twice (its issues 660, 768, 817, 879).
     "article": f"<nav>menu</nav><article><h1>Chronicle</h1><p>First. {FILLER}</p><p>Second. {FILLER}</p></article>",
     "nested": f"<main><article><div><br>{FILLER}</div></article></main>",
     "siblings": f"<div id=content><p>First text of the page.</p></div><p>Second. {FILLER}</p>",
@@ -78,7 +78,7 @@ async def test_the_content_is_without_boilerplate_and_has_what_the_page_states(e
     assert found.opengraph["title"] == "Storm"
 
 
-async def test_a_text_has_no_marks(extractor):
+async def test_plain_text_has_no_markup(extractor):
     found = await extractor.extract(page(ARTICLE % PARAGRAPHS), "text")
     assert "It says stop and go." in found.content
     assert "#" not in found.content
@@ -184,3 +184,12 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
         with pytest.raises(UsageError, match="main content: the package trafilatura is missing") as caught:
             make()
         assert caught.value.remedy.endswith('pip install ".[content]"')
+
+
+def test_an_extractor_that_old_versions_of_pip_installed_in_part_is_refused_before_the_first_page(
+    monkeypatch,
+):
+    """Without lxml_html_clean, trafilatura cannot be imported, and each page would be an error."""
+    monkeypatch.setattr(extraction, "find_spec", lambda name: None if name == "lxml_html_clean" else name)
+    with pytest.raises(UsageError, match="main content: the package lxml_html_clean is missing"):
+        PageSpider(["http://h.test/"], content="text")

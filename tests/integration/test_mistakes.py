@@ -1,7 +1,8 @@
-"""The mistakes of a first week: each is named with its remedy and the right exit status, and loses nothing.
+"""Common mistakes of new users: each is reported with its remedy and the right exit status, and no data is lost.
 
-The commands run in this process, so that many mistakes cost little. Those of the command line alone, of outputs and of
+The commands run in this process, so that many tests take little time. Mistakes on the command line, in outputs and in
 frontiers are in ``test_bad_input.py``; folders and spiders that were moved are in ``test_moved_jobs.py``.
+
 """
 
 import codecs
@@ -24,7 +25,7 @@ PAGES = {"/": ["/1", "/2"], "/1": ["/"], "/2": ["/1"], "/private": []}
 
 @pytest.fixture(autouse=True)
 def no_blocking_calls():
-    """Commands may block between their calls of the frontier, as in a process of their own."""
+    """Commands may block between their calls of the frontier, because they usually run in a separate process."""
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def site(serve):
 
 @pytest.fixture
 def command(tmp_path, monkeypatch, capfd):
-    """Run a command in the folder of the test; returns its exit status and what it printed on standard error."""
+    """Run a command in the folder of the test. Return its exit status and its standard error."""
     monkeypatch.chdir(tmp_path)
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
@@ -95,7 +96,7 @@ def test_a_mistake_in_a_callback_fails_the_run_and_a_corrected_spider_gets_every
     assert not re.search(r"^  failed", shown, re.MULTILINE), "what was tried again is no failure any more"
 
 
-def test_none_is_passed_over(command, site, tmp_path):
+def test_none_is_ignored(command, site, tmp_path):
     body = (
         START + "    def parse(self, response):\n        yield None\n        yield {{'url': response.url}}\n"
     )
@@ -140,7 +141,7 @@ def test_a_mistake_in_a_spider_is_found_before_the_crawl(command, site, tmp_path
     assert not [hit for hit in site.log.hits if hit.target != "/robots.txt"]
 
 
-def test_a_spider_of_scrapy_is_refused_with_both_ways_on(command, tmp_path):
+def test_a_spider_of_scrapy_is_refused_with_both_remedies(command, tmp_path):
     (tmp_path / "mine.py").write_text("import scrapy\n\n\nclass Mine(scrapy.Spider):\n    name = 'mine'\n")
     status, shown = command("run", "mine.py")
     assert status == 2
@@ -166,7 +167,7 @@ def test_a_run_without_a_page_fails_and_names_the_cause(command, site, free_port
     (line,) = [line for line in shown.splitlines() if f"seed {url}" in line]
     assert kind in line
     assert remedy in line
-    if name != "robots":  # which is no failure
+    if name != "robots":  # a page forbidden by robots.txt is no failure
         assert "`skitter failures retry none`" in shown
     assert "Traceback" not in shown
 
@@ -181,6 +182,18 @@ def test_names_of_scrapy_that_are_never_called_are_pointed_out_and_the_crawl_con
     assert status == 0
     assert [line for line in shown.splitlines() if "closed" in line and "on_stop" in line]
     assert len(lines_of(tmp_path / "x.jsonl")) == 3
+
+
+def test_values_of_scrapy_in_meta_are_pointed_out_and_the_crawl_continues(command, site, tmp_path):
+    body = (
+        START + "    def parse(self, response):\n        if response.meta.get('depth', 0) < 1:\n"
+        "            yield response.follow_all('a')\n"
+    )
+    status, shown = command("run", spider(tmp_path, "wrong.py", body, site), "-o", "x.jsonl", *QUICK)
+    assert status == 0
+    assert (
+        "skitter does not set meta['depth'], so meta.get('depth') finds nothing; read response.depth" in shown
+    )
 
 
 def test_an_error_is_logged_once_with_its_traceback_and_kept_with_each_dead_letter(
@@ -327,7 +340,7 @@ def test_settings_that_were_changed_between_two_runs_apply_to_the_rest_of_the_jo
     stored = json.loads((tmp_path / ".skitter/x/job.json").read_text())["settings"]
     assert stored["depth_limit"] == "5"
     assert command("add", "x", f"{site.url}2")[0] == 0
-    status, shown = command("resume", "x")  # with the settings of the run before
+    status, shown = command("resume", "x")  # with the settings of the previous run
     assert status == 0, shown
     urls = sorted(item["url"] for item in lines_of(tmp_path / "x.jsonl"))
     assert urls == [site.url, f"{site.url}1", f"{site.url}2"]
@@ -385,7 +398,7 @@ def test_each_spider_of_a_package_with_several_runs_by_its_module_and_its_file(c
         text = SHELF.format(name=name, url=site.url, path=path)
         (folder / f"{name.lower()}.py").write_text(text)
     for name, path in (("First", "1"), ("Second", "2")):
-        # In a process of its own, because the folder of the spider is where Python looks for its modules.
+        # Use a separate process, because Python looks for modules in the folder of the spider.
         words = (
             "run",
             way.format(file=name.lower(), name=name),

@@ -1,4 +1,4 @@
-"""Monitors over whole crawls: each fault of a site is noticed by exactly its monitor, and reported."""
+"""Monitors over whole crawls: exactly one monitor detects each fault of a site, and reports it."""
 
 import asyncio
 import json
@@ -13,7 +13,8 @@ import msgspec
 import pytest
 import trustme
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
+from services.processes import free_port
 from services.redis_servers import RedisServer
 from sites.shop import MONITORS, PRODUCTS, Shop, ShopSpider
 from skitter import Crawl, JobSpec
@@ -29,7 +30,7 @@ from skitter.testing import Answer
 
 
 class Clock:
-    """Stands for the module ``time``: hours pass at once."""
+    """Replaces the module ``time``: hours pass at once."""
 
     offset = 0.0
 
@@ -46,7 +47,7 @@ def clock(monkeypatch):
 
 
 class _Mailbox(socketserver.StreamRequestHandler):
-    """Takes one mail (RFC 5321)."""
+    """Accepts one mail (RFC 5321)."""
 
     def handle(self):
         self._say("220 loopback")
@@ -92,7 +93,7 @@ def mail_server():
 
 @pytest.fixture
 def frontier(request):
-    """The URL of a frontier: a file, or with the parameter ``valkey`` a server."""
+    """The URL of a frontier: a file, or a server for the parameter ``valkey``."""
     if getattr(request, "param", "sqlite") == "sqlite":
         yield "sqlite:"
         return
@@ -129,7 +130,7 @@ def violated(result):
 
 
 @pytest.mark.parametrize("frontier", ["sqlite", "valkey"], indirect=True)
-async def test_each_fault_is_noticed_by_exactly_its_monitor_and_a_good_pass_by_none(shop):
+async def test_each_fault_is_detected_by_exactly_its_monitor_and_a_good_pass_violates_none(shop):
     first = await shop()
     assert [verdict.monitor for verdict in first.ended_pass.verdicts if verdict.passed is None] == [
         "gone", "fewer_items", "new_category", "thin",
@@ -153,11 +154,13 @@ async def end_before_the_judgement(shop, monkeypatch, fault):
 
 
 @pytest.mark.parametrize("frontier", ["sqlite", "valkey"], indirect=True)
-async def test_each_fault_is_noticed_by_exactly_its_monitor_if_all_processes_were_killed_at_the_end(
+async def test_each_fault_is_detected_by_exactly_its_monitor_if_all_processes_were_killed_at_the_end(
     shop, monkeypatch, caplog
 ):
     await shop()
-    for fault in [name for name in MONITORS if name != "slow"]:  # no process has noted the time that jumped
+    for fault in [
+        name for name in MONITORS if name != "slow"
+    ]:  # no process has recorded the time that jumped
         await end_before_the_judgement(shop, monkeypatch, fault)
         assert not any("violated" in line for line in caplog.messages)
         assert violated(await shop()) == []
@@ -214,7 +217,7 @@ async def test_of_several_processes_exactly_one_judges(shop, caplog):
 
 
 class Receiver:
-    """A webhook. ``refusals``: how many requests it refuses first."""
+    """A webhook. ``refusals``: number of requests that it refuses first."""
 
     def __init__(self, refusals=0):
         self.refusals = refusals
@@ -291,6 +294,15 @@ def mail(server, **settings):
     notifier._mail("ops@example.com", PassRecord(number=1, began=1.0, ended=2.0))
 
 
+async def test_a_mail_server_that_does_not_listen_is_named_with_the_setting(quick, caplog):
+    port = free_port()
+    settings = Settings(notify=["mailto:ops@example.com"], smtp_url=f"smtp://127.0.0.1:{port}")
+    assert not await Notifier("job", settings).report(PassRecord(number=1, began=1.0, ended=2.0))
+    (line,) = caplog.messages
+    assert f"cannot connect to the mail server 127.0.0.1:{port}: " in line
+    assert "; name your mail server in smtp_url" in line
+
+
 def test_a_login_is_not_sent_in_clear_text_to_another_machine(mail_server, monkeypatch):
     monkeypatch.setattr(notify, "ip_address", lambda _: ip_address("192.0.2.1"), raising=False)
     mail_server.extensions = ("AUTH PLAIN",)
@@ -365,8 +377,8 @@ def test_the_command_line_shows_violated_monitors_everywhere(serve, tmp_path):
 
 def test_mistakes_in_monitors_are_usage_errors(serve, tmp_path):
     (tmp_path / "shop.yaml").write_text(RECIPE.format(url="http://127.0.0.1:1/"))
-    assert "itms" in complaint("run", "shop.yaml", "--monitor", "itms > 1", cwd=tmp_path)
-    assert "ftp" in complaint("run", "shop.yaml", "--notify", "ftp://x/", cwd=tmp_path)
+    assert "itms" in usage_error("run", "shop.yaml", "--monitor", "itms > 1", cwd=tmp_path)
+    assert "ftp" in usage_error("run", "shop.yaml", "--notify", "ftp://x/", cwd=tmp_path)
     (tmp_path / "shop.yaml").write_text(
         RECIPE.format(url="http://127.0.0.1:1/").replace("items >= 1", "itms >= 1")
     )

@@ -1,4 +1,4 @@
-"""A job continues after its folder or its spider was moved, renamed or copied, by the command that started it."""
+"""A job continues after its folder or its spider was moved, renamed or copied, with the command that started it."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import SHOP, complaint, skitter, truth_of, urls_of
+from cli_command import SHOP, expected_urls, skitter, urls_of, usage_error
 from services.redis_servers import running
 from skitter.testing import GeneratedSite
 
@@ -28,7 +28,7 @@ def server(web, serve):
 
 @pytest.fixture
 def project(tmp_path, server):
-    """A folder with a job that is done in part."""
+    """A folder with a job that is partly done."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "shop.py").write_text(SHOP.format(url=server.url))
@@ -43,7 +43,7 @@ def run(folder, *more, spider="shop.py", output="items.jsonl"):
 
 
 def resume(folder, *more):
-    """Resume the job, without the limit that has stopped it."""
+    """Resume the job without the limit that has stopped it."""
     note = folder / ".skitter/shop/job.json"
     stored = json.loads(note.read_text())
     del stored["settings"]["max_pages"]
@@ -53,7 +53,7 @@ def resume(folder, *more):
 
 
 def check_whole(folder, web, server, job="shop"):
-    assert urls_of(folder / "items.jsonl") == truth_of(web, server)
+    assert urls_of(folder / "items.jsonl") == expected_urls(web, server)
     status = json.loads(skitter("status", job, "--json", cwd=folder).stdout)
     assert (status["state"], status["counts"]["done"]) == ("finished", PAGES), "pages were fetched again"
 
@@ -86,7 +86,7 @@ def test_a_copy_and_its_original_both_continue(project, tmp_path, web, server):
 
 def test_a_spider_file_that_was_renamed(project, web, server):
     (project / "shop.py").rename(project / "store.py")
-    line = complaint("resume", "shop", cwd=project)
+    line = usage_error("resume", "shop", cwd=project)
     assert "skitter resume shop --spider" in line
     run(project, spider="store.py")
     check_whole(project, web, server)
@@ -100,17 +100,17 @@ def test_a_spider_file_that_was_moved_out_of_the_folder(project, tmp_path, web, 
 
 def test_another_spider_continues_a_job_only_on_demand(project, web, server):
     shutil.copy(project / "shop.py", project / "better.py")
-    line = complaint("run", "better.py", "-o", "items.jsonl", cwd=project)
+    line = usage_error("run", "better.py", "-o", "items.jsonl", cwd=project)
     assert f"skitter resume shop --spider {project / 'better.py'}:Shop" in line
     assert "--fresh" not in line
     resume(project, "--spider", "better.py")
     check_whole(project, web, server)
-    run(project, spider="better.py")  # it is the spider of the job from now on
+    run(project, spider="better.py")  # from now on it is the spider of the job
 
 
 def test_other_arguments_or_another_frontier_are_refused_with_a_remedy_that_keeps_the_data(project):
     for option in (["-a", "depth=2"], ["--frontier", "sqlite:other.db"]):
-        line = complaint("run", "shop.py", "-o", "items.jsonl", *option, cwd=project)
+        line = usage_error("run", "shop.py", "-o", "items.jsonl", *option, cwd=project)
         assert "--job" in line
         assert "--fresh" not in line
 
@@ -126,12 +126,12 @@ def test_a_copied_output_that_was_edited_is_not_replaced(project, tmp_path):
     copy = copied(project, tmp_path / "copy")
     items = copy / "items.jsonl"
     items.write_bytes(items.read_bytes().replace(b"http", b"HTTP"))
-    line = complaint("run", "shop.py", "-o", "items.jsonl", cwd=copy)
+    line = usage_error("run", "shop.py", "-o", "items.jsonl", cwd=copy)
     assert "did not write" in line
 
 
 def test_a_job_that_was_renamed_keeps_the_ids_of_its_items(tmp_path, web, server):
-    """A row that was written before the renaming is replaced, not doubled."""
+    """A row that was written before the renaming is replaced, not duplicated."""
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
     run(tmp_path, "-s", f"max_pages={FIRST}", output="items.db")
     (tmp_path / ".skitter/shop").rename(tmp_path / ".skitter/books")
@@ -161,14 +161,14 @@ def test_a_job_on_a_server_continues_under_its_name_there(tmp_path, web, server)
 
 
 @pytest.mark.parametrize("damage", ["emptied", "removed"])
-def test_a_frontier_without_content_does_not_start_the_job_again_unasked(project, web, server, damage):
+def test_an_empty_frontier_does_not_start_the_job_again(project, web, server, damage):
     frontier = project / ".skitter/shop/frontier.db"
     for file in frontier.parent.glob("frontier.db*"):
         file.unlink()
     if damage == "emptied":
         frontier.touch()
     before = (project / "items.jsonl").read_bytes()
-    assert "frontier.db" in complaint("run", "shop.py", "-o", "items.jsonl", *OPTIONS, cwd=project)
+    assert "frontier.db" in usage_error("run", "shop.py", "-o", "items.jsonl", *OPTIONS, cwd=project)
     assert (project / "items.jsonl").read_bytes() == before
     run(project, "--fresh")
-    assert urls_of(project / "items.jsonl") == truth_of(web, server)
+    assert urls_of(project / "items.jsonl") == expected_urls(web, server)

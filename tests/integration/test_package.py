@@ -1,4 +1,4 @@
-"""What an installation gets: the wheel holds everything that the code reads beside itself."""
+"""The built wheel contains all files that the code reads."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def build_wheel(folder, **environment):
-    """Build the wheel from a copy, which holds nothing that an earlier build left."""
+    """Build the wheel from a copy without the files of earlier builds."""
     copy = folder / "skitter"
     skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
     shutil.copytree(ROOT / "src", copy / "src", ignore=skipped)

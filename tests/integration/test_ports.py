@@ -1,4 +1,4 @@
-"""Programs of other systems, ported as their users would, with default settings and exact results."""
+"""Programs for other systems, ported as their users would, with default settings and exact results."""
 
 import asyncio
 import json
@@ -252,7 +252,7 @@ async def test_zhengs_douban_book_task_keeps_its_names_its_cookie_text_and_a_col
 
 
 class Quotes(Spider):
-    """The sample spiders of Scrapy for a login with a token, and for results that a script loads, as one spider."""
+    """Scrapy's sample spiders for a login with a token and for results that a script loads, as one spider."""
 
     def parse(self, response):
         token = response.css("input[name=csrf_token] ::attr(value)").extract_first()

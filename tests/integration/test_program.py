@@ -47,7 +47,7 @@ def test_worker_processes_import_the_spider_from_the_file_of_the_program(run, tm
     assert len((tmp_path / "titles.jsonl").read_text().splitlines()) == 30
 
 
-def test_a_program_that_starts_its_crawl_when_it_is_imported_is_told_where_to_move_the_call(run):
+def test_a_crawl_that_starts_on_import_is_refused_with_the_place_for_the_call(run):
     result = run(f"{PROGRAM}\nmain()\n")
     assert result.returncode == 1
     assert 'move the call below: if __name__ == "__main__":' in result.stderr

@@ -1,4 +1,4 @@
-"""The commands that work on recipes: the schema, and suggestions for pages."""
+"""Commands for recipes: the schema, and suggestions for pages."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import sys
 import msgspec
 import pytest
 
-from cli_command import complaint, lines_of, skitter
+from cli_command import lines_of, skitter, usage_error
 from manual import ROOT
 from recipe_runs import RECIPES, compile_text
 from skitter import Request, Response
@@ -90,7 +90,7 @@ def response_of(answer, url="http://x/list"):
     return Response(url, headers=kind, body=answer.body, request=Request(url))
 
 
-class Asked:
+class FakeVisit:
     host, port, method, headers, body = "127.0.0.1", 8000, "GET", {}, b""
 
     def __init__(self, target):
@@ -99,7 +99,7 @@ class Asked:
 
 
 def proposal(target, url=None):
-    response = response_of(Sites()(Asked(target)), url or f"http://127.0.0.1:8000{target}")
+    response = response_of(Sites()(FakeVisit(target)), url or f"http://127.0.0.1:8000{target}")
     text = suggest_recipe(response)
     plan = compile_text(text, "p.yaml")
     return plan.recipe.pages["page"], text
@@ -188,8 +188,8 @@ def test_a_suggested_recipe_runs_unchanged_and_finds_every_page_of_the_list(serv
 def test_a_suggestion_overwrites_nothing_and_an_unavailable_page_is_reported(serve, tmp_path):
     server = serve(Sites())
     (tmp_path / "mine.yaml").write_text("kept")
-    assert "exists" in complaint("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)
-    assert "status 404" in complaint("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
+    assert "exists" in usage_error("recipe", "from", f"{server.url}shop/", "-o", "mine.yaml", cwd=tmp_path)
+    assert "status 404" in usage_error("recipe", "from", f"{server.url}nothing", cwd=tmp_path)
     assert (tmp_path / "mine.yaml").read_text() == "kept"
 
 
@@ -204,7 +204,7 @@ def test_the_outputs_of_a_recipe_hold_unless_the_command_line_names_others(serve
 
 
 def test_many_threads_may_read_the_first_recipe_of_a_process_at_once():
-    """msgspec crashes where several threads convert to a type that it has not met; seen in 16 of 20 processes."""
+    """msgspec crashes if several threads convert to a type for the first time; seen in 16 of 20 processes."""
     program = (
         "import threading, msgspec\n"
         "from skitter.frontends.recipe.model import Recipe\n"

@@ -1,4 +1,4 @@
-"""A pass that ended, but whose process was killed before it had written its outputs, and then the next recrawl."""
+"""A recrawl after a pass that ended, but whose process was killed before it had written its outputs."""
 
 import sqlite3
 from contextlib import closing
@@ -20,7 +20,7 @@ class Linked(Spider):
 
 
 class Killed(BaseException):
-    """The end of the process."""
+    """Ends the process."""
 
 
 async def die(_crawl, _frontier):

@@ -1,4 +1,4 @@
-"""Damaged frontier files: found before anything is fetched, and repaired; what is lost is told."""
+"""Damaged frontier files are detected before anything is fetched, and repaired; lost records are reported."""
 
 import random
 import re
@@ -12,7 +12,7 @@ from contextlib import closing
 
 import pytest
 
-from cli_command import SHOP, complaint, skitter, truth_of, urls_of
+from cli_command import SHOP, expected_urls, skitter, urls_of, usage_error
 from skitter.frontier.embedded.repair import repair_file
 from skitter.testing import GeneratedSite
 
@@ -31,7 +31,7 @@ def server(web, serve):
 
 @pytest.fixture
 def folder(tmp_path, server):
-    """A folder with a job that is done in part."""
+    """A folder with a job that is partly done."""
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
     run(tmp_path, "-s", f"max_pages={FIRST}")
     return tmp_path
@@ -59,11 +59,11 @@ def lost_in(result):
 
 
 def check_repaired(folder, web, server, lost):
-    """The job continues: nothing is doubled, and no more is missing than the repair has named."""
+    """Check that the job continues: nothing is duplicated, and only what the repair has reported is missing."""
     run(folder, "-s", "max_pages=100000")
     stored = urls_of(folder / "items.jsonl")
     assert max(Counter(stored).values()) == 1
-    missing = set(truth_of(web, server)) - set(stored)
+    missing = set(expected_urls(web, server)) - set(stored)
     assert len(missing) <= lost
 
 
@@ -81,7 +81,7 @@ def test_a_changed_byte_in_a_request_is_found_before_the_next_run(folder, web, s
     wrong = url[:-6] + ("0" if url[-6] != "0" else "1") + url[-5:]
     assert data.count(url.encode()) == 1
     file_of(folder).write_bytes(data.replace(url.encode(), wrong.encode()))
-    refusal = complaint("resume", "shop", cwd=folder)
+    refusal = usage_error("resume", "shop", cwd=folder)
     assert "is damaged" in refusal
     assert "skitter repair" in refusal
     result = skitter("repair", "shop", cwd=folder)
@@ -101,7 +101,7 @@ def test_a_page_of_the_file_that_is_overwritten_loses_only_its_requests(folder, 
     start = data.index(url.encode()) // page_size * page_size
     data[start : start + page_size] = random.Random(1).randbytes(page_size)
     file_of(folder).write_bytes(data)
-    assert "is damaged" in complaint("resume", "shop", cwd=folder)
+    assert "is damaged" in usage_error("resume", "shop", cwd=folder)
     result = skitter("repair", "shop", cwd=folder)
     assert result.returncode == 1, result.stderr
     assert 0 < lost_in(result) < waiting
@@ -132,7 +132,7 @@ def test_a_record_that_cannot_be_decoded_is_named_and_reset(folder, web, server,
 
 
 def test_the_first_page_of_a_file_holds_all_tables(folder):
-    """Without their statements, nothing of a damaged file can be read."""
+    """Without their statements, no data of a damaged file can be read."""
     assert (
         file_of(folder).read_bytes()[100] == 13
     )  # a leaf of the tree, see "B-tree Pages" in SQLite's file format
@@ -142,14 +142,14 @@ def test_a_truncated_file_is_detected_and_its_readable_rows_are_kept(folder, web
     size = file_of(folder).stat().st_size
     with file_of(folder).open("r+b") as file:
         file.truncate(size * 2 // 3)
-    assert "is damaged" in complaint("resume", "shop", cwd=folder)
+    assert "is damaged" in usage_error("resume", "shop", cwd=folder)
     result = skitter("repair", "shop", cwd=folder)
     assert result.returncode == 1, result.stderr
     saved = next(file_of(folder).parent.glob("frontier.db.damaged-*"))
     assert (saved / "frontier.db").stat().st_size == size * 2 // 3
     assert ask(folder, "PRAGMA integrity_check") == [("ok",)]
     run(folder, "-s", "max_pages=100000")
-    assert set(urls_of(folder / "items.jsonl")) <= set(truth_of(web, server))
+    assert set(urls_of(folder / "items.jsonl")) <= set(expected_urls(web, server))
 
 
 def test_a_file_without_the_record_of_its_job_is_left_as_it_is(folder):
@@ -167,7 +167,7 @@ def test_an_older_copy_of_the_file_is_accepted(folder, web, server):
     run(folder, "-s", f"max_pages={3 * FIRST}")
     shutil.copy(older, file_of(folder))
     run(folder, "-s", "max_pages=100000")
-    assert set(urls_of(folder / "items.jsonl")) == set(truth_of(web, server))
+    assert set(urls_of(folder / "items.jsonl")) == set(expected_urls(web, server))
 
 
 KILLED_REPAIR = """
@@ -192,7 +192,7 @@ repair_file(path)
 
 
 def test_a_repair_may_be_killed_at_any_step(folder, tmp_path_factory):
-    """A repair that is killed and started again keeps what one repair would have kept: also what is only in the log."""
+    """A repair that is killed and repeated keeps the same as a single one, including data that is only in the log."""
     path = file_of(folder)
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("PRAGMA journal_mode = WAL")
@@ -211,7 +211,7 @@ def test_a_repair_may_be_killed_at_any_step(folder, tmp_path_factory):
 
 
 def rows_after(before, folder, killed_at=None):
-    """The rows of the main tables after a repair that was first killed at a step; ``None`` if there is no such step."""
+    """Return the rows of the main tables after a repair that was killed at a step first, or ``None`` without such a step."""
     path = folder / before.name
     for suffix in ("", "-wal"):
         shutil.copy2(f"{before}{suffix}", f"{path}{suffix}")

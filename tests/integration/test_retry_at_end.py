@@ -1,4 +1,4 @@
-"""What was given up gets another chance when all else is done."""
+"""Failed requests get another attempt when all other requests are done."""
 
 import pytest
 

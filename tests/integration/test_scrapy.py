@@ -1,4 +1,4 @@
-"""Scrapy projects with skitter's scheduler: they yield what they yield without it, and lose nothing."""
+"""Scrapy projects with skitter's scheduler: they yield the same items as without it, and lose none."""
 
 import json
 import os
@@ -21,7 +21,7 @@ from skitter.testing import SiteServer
 HERE = Path(__file__).parent
 ADDON = {"ADDONS": '{"skitter.scrapy.Addon": 0}'}
 OTHER_SCRAPY = os.environ.get("SKITTER_TEST_SCRAPY", "")
-"""Folder with another version of Scrapy to test with, as ``pip install --target`` makes it."""
+"""Folder with another version of Scrapy for the tests, created by ``pip install --target``."""
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": os.pathsep.join(filter(None, (OTHER_SCRAPY, str(HERE)))),
@@ -45,7 +45,7 @@ def scrapy(*words, cwd, settings=(), arguments=()):
 
 
 def crawl(spider, site, cwd, *words, settings=(), **arguments):
-    """Run a spider with the add-on. Return what it wrote to the log."""
+    """Run a spider with the add-on. Return its log."""
     result = scrapy(
         "crawl",
         spider,
@@ -187,11 +187,11 @@ def test_two_processes_share_a_job_and_one_output(serve, tmp_path):
     for path in logs:
         with path.open("wb") as log:
             processes.append(subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stderr=log))
-    # The first of them cannot finish the job before the other one has started.
+    # The first process must not finish the job before the other one has started.
     while not any("joined job starting" in path.read_text() for path in logs):
         assert any(process.poll() is None for process in processes), [path.read_text() for path in logs]
         time.sleep(0.05)
-    site.go_on.set()
+    site.released.set()
     assert [process.wait(100) for process in processes] == [0, 0], [path.read_text() for path in logs]
     assert sum("joined job starting" in path.read_text() for path in logs) == 1
     assert all("Spider closed (finished)" in path.read_text() for path in logs)
@@ -199,7 +199,7 @@ def test_two_processes_share_a_job_and_one_output(serve, tmp_path):
 
 
 class Waiting:
-    """A database with numbers of pages that a spider has still to crawl."""
+    """A database with numbers of pages that a spider must still crawl."""
 
     def __init__(self, path, numbers):
         self.path = path
@@ -228,7 +228,7 @@ def waiting(tmp_path):
 
 
 def feeding(site, tmp_path, settings=(), **arguments):
-    """Start the spider that feeds itself when it is idle."""
+    """Start the spider that takes requests from a database when it is idle."""
     arguments = {"url": site.url, "_database": tmp_path / "waiting.db", **arguments}
     quick = {"DOWNLOAD_DELAY": 0, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, **dict(settings)}
     command = command_of("crawl", "feeding", "-o", "items.jsonl", settings=ADDON | quick, arguments=arguments)
@@ -242,7 +242,7 @@ def end_of(process):
 
 
 def has_visited(site, numbers):
-    """Whether all these entries have been asked for."""
+    """Return whether all these entries have been requested."""
     return site.site.visits.keys() >= set(entries(numbers))
 
 
@@ -266,7 +266,7 @@ def test_the_status_names_the_scrapy_spider_and_its_project(site, tmp_path):
     assert "ruled (Scrapy project project)" in skitter("jobs", cwd=tmp_path).stdout
 
 
-def test_a_later_run_asks_the_handlers_again(site, tmp_path, waiting):
+def test_a_later_run_calls_the_handlers_again(site, tmp_path, waiting):
     end_of(feeding(site, tmp_path))
     log = end_of(feeding(site, tmp_path))
     assert "'idle_signals': 1" in log
@@ -365,14 +365,14 @@ def test_a_killed_process_does_not_keep_the_others_open(site, tmp_path, waiting)
 
 
 @pytest.mark.parametrize("frontier", ["sqlite:", "valkey"])
-def test_a_suspended_process_asks_its_handlers_when_it_wakes_after_the_end(site, tmp_path, waiting, frontier):
+def test_a_process_resumed_after_the_end_calls_its_handlers(site, tmp_path, waiting, frontier):
     url = running("valkey").url if frontier == "valkey" else frontier
     job = f"feeding-{tmp_path.name}"
     settings = {"SKITTER_FRONTIER": url, "SKITTER_JOB": job}
     other = feeding(site, tmp_path, settings, _database=Waiting(tmp_path / "known.db", [0]).path, _slow=20)
     until(lambda: site.site.visits["/entry/0"], other)
     suspended = feeding(site, tmp_path, settings, _keep=tmp_path / "enough")
-    # What it has not committed by then, the other process would wait for.
+    # Otherwise the other process would wait for its uncommitted pages.
     until(lambda: status_of(tmp_path, job)["counts"]["done"] == 31, suspended)
     suspended.send_signal(signal.SIGSTOP)
     try:
@@ -406,7 +406,7 @@ def test_skitter_pauses_and_stops_a_running_project(serve, tmp_path):
         assert "is running" in skitter("resume", "starting", cwd=tmp_path).stderr
         with Running("stop", "starting", cwd=tmp_path) as stopping:
             until(lambda: status_of(tmp_path, "starting")["state"] == "stopping", process)
-            gate.go_on.set()
+            gate.released.set()
             stopping.end()
         log = process.communicate(timeout=100)[1]
     assert "Spider closed (stopped)" in log, log

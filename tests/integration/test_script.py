@@ -1,4 +1,4 @@
-"""JavaScript in its sandbox: what it can do, what it cannot reach, and how it ends when it does not end."""
+"""JavaScript in its sandbox: its features, its isolation, and the end of scripts that do not end by themselves."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from skitter.testing import Answer
 
 @pytest.fixture
 def engine():
-    # What has to fail for another reason takes up to 0.2 s of CPU time.
+    # Scripts that must fail for another reason take up to 0.2 s of CPU time.
     engine = ScriptEngine(seconds=1.0, memory=16 * 1024 * 1024)
     yield engine
     engine.close()
@@ -79,7 +79,7 @@ def test_nothing_of_the_host_is_in_reach(engine):
     assert set(engine.evaluate(code, {})) == {"undefined"}
 
 
-def test_nothing_is_left_over_from_one_script_to_the_next(engine):
+def test_scripts_do_not_share_state(engine):
     engine.evaluate("globalThis.left = 1; Array.prototype.map = null; return 1", {})
     assert engine.evaluate("[typeof left, [1].map(x => x + 1)]", {}) == ["undefined", [2]]
 

@@ -1,4 +1,4 @@
-"""Secrets on the command line and in the API: in no list of processes, file, log or answer."""
+"""Secrets on the command line and in the API: they are in no process list, file, log or answer."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from api_caller import Caller, application
-from cli_command import Running, complaint, skitter, urls_of
+from cli_command import Running, skitter, urls_of, usage_error
 from sites.gated import gated
 from skitter.service.recipe_trial import TrialCommand, run_trial
 from skitter.testing import Answer
@@ -36,10 +36,10 @@ class Shop(Spider):
 
 
 class Guarded:
-    """Answers to requests with all secrets, and to the first ones only until ``go_on`` is set. ``/gone`` is missing."""
+    """Answers requests with all secrets. Only the first ones wait until ``released`` is set. ``/gone`` is missing."""
 
     def __init__(self):
-        self.go_on = threading.Event()
+        self.released = threading.Event()
         self.reached = threading.Event()
         self.refused = []
 
@@ -54,26 +54,26 @@ class Guarded:
             links = "".join(f"<a href=/{number}>x</a>" for number in range(20)) + "<a href=/gone>x</a>"
             return Answer(links.encode())
         self.reached.set()
-        return gated(Answer(b"page"), self.go_on.is_set)
+        return gated(Answer(b"page"), self.released.is_set)
 
 
 def processes_of(run, workers):
-    """Return the process of a run and those of its workers, once all have been started."""
+    """Return the processes of a run and of its workers, once all have been started."""
     owner = psutil.Process(run.process.pid)
     while len(found := owner.children(recursive=True)) < workers:
         assert run.process.poll() is None
-        time.sleep(0.02)  # between two looks at another process
+        time.sleep(0.02)  # polls another process
     return [owner, *found]
 
 
 def interrupted(run, site):
-    """Interrupt a run whose pages are held back, and let them go once it knows. Return status, stdout and stderr."""
+    """Interrupt a run whose responses are held back, and release them afterwards. Return status, stdout and stderr."""
     run.interrupt()
     lines = [""]
     while "press Ctrl-C again" not in lines[-1]:
         lines.append(run.process.stderr.readline())
         assert lines[-1], "".join(lines)
-    site.go_on.set()
+    site.released.set()
     status, out, err = run.end()
     return status, out, "".join(lines) + err
 
@@ -113,7 +113,7 @@ def test_secrets_of_a_command_are_in_no_process_list_file_or_output_and_the_comm
         status, out, err = interrupted(run, site)
     assert status == 130, err
     assert leaks_in(tmp_path) == []
-    line = complaint("resume", "shop", cwd=tmp_path)
+    line = usage_error("resume", "shop", cwd=tmp_path)
     assert "passwords in argument url and argument password and headers, which are not stored" in line
     assert "env:NAME or file:PATH" in line
     assert skitter("add", "shop", f"{server.url}0", cwd=tmp_path).returncode == 0
@@ -153,7 +153,7 @@ def test_a_job_with_references_is_resumed_with_its_secrets_alone(serve, tmp_path
         status, _, err = interrupted(run, site)
     assert status == 130, err
     monkeypatch.delenv("KEY")
-    line = complaint("resume", "shop", cwd=tmp_path)
+    line = usage_error("resume", "shop", cwd=tmp_path)
     assert "header X-Api-Key names the environment variable 'KEY', which is not set; export KEY" in line
     assert skitter("add", "shop", f"{server.url}1", cwd=tmp_path).returncode == 0
     monkeypatch.setenv("KEY", WORD)

@@ -1,4 +1,4 @@
-"""Who may do what with a service: scopes, limits to jobs, expiry, sessions of browsers, and the audit log."""
+"""Access control of a service: scopes, limits to jobs, expiry, browser sessions, and the audit log."""
 
 import asyncio
 

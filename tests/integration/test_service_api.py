@@ -1,4 +1,4 @@
-"""The API of a service on one node: who may call, what is refused and how, and that nothing of it breaks."""
+"""The API of a service on one node: authentication, refusals, and robustness."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from api_caller import TOKEN, Caller, application
-from cli_command import complaint
+from cli_command import usage_error
 from skitter._utils import limited_process
 from skitter.errors import FrontierError
 from skitter.frontends.tasks.changes import TaskChange
@@ -134,7 +134,7 @@ async def test_a_body_that_is_not_json_is_a_bad_request(call, body):
     assert (await call("POST", "/jobs", body))[0] in {400, 422}
 
 
-async def test_a_task_is_written_down_once_however_many_want_it_at_once(tmp_path):
+async def test_a_task_is_written_once_by_concurrent_calls(tmp_path):
     app, jobs = application(tmp_path)
     await jobs.store.open()
     call = Caller(app)
@@ -183,7 +183,7 @@ async def test_tasks_are_read_again_only_when_they_or_their_file_have_changed(tm
         return await tasks(name)
 
     async def poll(count):
-        """Do what a node does at each poll: return how often it reads the tasks."""
+        """Do what a node does at each poll. Return how often it reads the tasks."""
         reads.clear()
         for _ in range(count):
             await jobs.prepare(job, job.run)
@@ -365,7 +365,7 @@ async def test_a_spider_whose_import_never_ends_is_refused(tmp_path, monkeypatch
     await jobs.store.close()
 
 
-async def test_the_schedule_of_a_job_is_changed_and_taken_away(call):
+async def test_the_schedule_of_a_job_is_changed_and_removed(call):
     recipe = RECIPE.format(url="http://127.0.0.1/")
     await call("PUT", "/recipes/web", recipe, kind="application/yaml")
     for body in ({"name": "web", "recipe": "web", "start": False}, {"name": "many", "tasks": True}):
@@ -381,7 +381,7 @@ async def test_the_schedule_of_a_job_is_changed_and_taken_away(call):
 
 
 async def test_a_body_of_another_type_and_an_unknown_path_receive_a_remedy(call):
-    kind = "application/x-www-form-urlencoded"  # what curl says of -d
+    kind = "application/x-www-form-urlencoded"  # curl's default with -d
     status, problem = await call("POST", "/jobs", '{"name": "x", "tasks": true}', kind=kind)
     assert (status, problem["errors"][0]["field"]) == (422, "body")
     assert "application/json" in problem["remedy"]
@@ -493,32 +493,32 @@ async def test_the_log_of_a_job_is_found_by_its_run_and_parameters_that_do_not_f
         (("--output", "items.xyz"), TOKEN, "items.xyz"),
     ],
 )  # fmt: skip
-def test_a_node_that_cannot_begin_says_why_in_one_line(tmp_path, monkeypatch, options, token, said):
+def test_a_node_that_cannot_start_reports_the_cause_in_one_line(tmp_path, monkeypatch, options, token, said):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", token)
-    assert said in complaint("serve", "--port", "0", *options, cwd=tmp_path)
+    assert said in usage_error("serve", "--port", "0", *options, cwd=tmp_path)
 
 
 def test_a_port_that_is_taken_is_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert str(port) in complaint("serve", "--port", port, cwd=tmp_path)
+        assert str(port) in usage_error("serve", "--port", port, cwd=tmp_path)
 
 
-# --- everything that the description allows, and what it does not --------------------------------------------
+# --- valid and invalid calls of the whole API ----------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # several hundred calls
 @pytest.mark.parametrize("described", [True, False])
-def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path, described):
+def test_no_generated_call_breaks_the_service(tmp_path, described):
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, settings
 
     mode = schemathesis.GenerationMode.POSITIVE if described else schemathesis.GenerationMode.NEGATIVE
     app, jobs = application(tmp_path)
     asyncio.run(jobs.store.open())
-    with Listening(app) as url:
+    with ServedApplication(app) as url:
         with_token = {"Authorization": f"Bearer {TOKEN}"}
         schema = schemathesis.openapi.from_url(f"{url}/openapi.json", headers=with_token)
         _fill(url, with_token)
@@ -532,7 +532,9 @@ def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path, describe
             )  # fmt: skip
             def try_out(case):
                 nonlocal count
-                (case.query or {}).pop("follow", None)  # nobody runs these jobs: it would never end
+                (case.query or {}).pop(
+                    "follow", None
+                )  # nobody runs these jobs, so the stream would never end
                 if "name" in (case.path_parameters or {}) and count % 2:
                     case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
                 answer = case.call(headers=with_token, timeout=60)
@@ -548,7 +550,7 @@ def test_no_call_that_anybody_can_think_of_breaks_the_service(tmp_path, describe
 
 
 def takes_anything(operation):
-    """Whether a call can be wrong in anything but its path and method."""
+    """Return whether a call can be invalid in other parts than its path and method."""
     return bool(operation.body or list(operation.query) or list(operation.path_parameters))
 
 
@@ -560,7 +562,7 @@ def _fill(url, headers):
         assert requests.post(f"{url}/jobs", json=body, headers=headers, timeout=60).status_code == 201
 
 
-class Listening:
+class ServedApplication:
     """An application on a port, in a thread of its own."""
 
     def __init__(self, app):

@@ -1,4 +1,4 @@
-"""Attacks on a service by a caller with a valid token: what a caller may not reach, and what exhausts nothing."""
+"""Attacks on a service by a caller with a valid token: forbidden resources, and limits on consumption."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from api_caller import TOKEN, Caller, application
-from cli_command import complaint
+from cli_command import usage_error
 from skitter.service.api import auth
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import RequestRate
@@ -79,7 +79,7 @@ async def test_a_checker_that_dies_is_a_refusal_and_the_next_recipe_is_checked(t
     jobs.checker.close()
 
 
-# --- what belongs to the operator --------------------------------------------------------------------------------
+# --- settings of the operator ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ async def test_the_seeds_of_callers_open_no_network(tmp_path, serve):
     assert {hit.host for hit in site.log.hits} == {"127.0.0.1"}
 
 
-# --- amounts -----------------------------------------------------------------------------------------------------
+# --- limits ------------------------------------------------------------------------------------------------------
 
 
 async def test_the_numbers_of_jobs_and_recipes_are_limited(call):
@@ -284,4 +284,6 @@ def test_the_files_of_a_node_are_private_even_in_a_folder_that_was_not(tmp_path)
 
 def test_an_invalid_network_is_reported_at_the_start(tmp_path, monkeypatch):
     monkeypatch.setenv("SKITTER_SERVE_TOKEN", TOKEN)
-    assert "10.0.0.0/99" in complaint("serve", "--port", "0", "--allow-network", "10.0.0.0/99", cwd=tmp_path)
+    assert "10.0.0.0/99" in usage_error(
+        "serve", "--port", "0", "--allow-network", "10.0.0.0/99", cwd=tmp_path
+    )

@@ -1,4 +1,4 @@
-"""The service over gRPC: the operations of the HTTP API, called by a client that knows only what reflection tells it."""
+"""The service over gRPC: the operations of the HTTP API, called by a client that uses only reflection."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from api_caller import TOKEN, Caller, application
-from cli_command import Logged, complaint, skitter
+from cli_command import Logged, skitter, usage_error
 from skitter.service.api.access import SAFE_METHODS
 from skitter.service.api.grpc_schema import SERVICE, ApiSchema
 from skitter.service.api.grpc_server import grpc_server
@@ -32,10 +32,10 @@ NAMED = {"name": "web", "task": "x"}
 
 
 class Client:
-    """Calls methods by their names. It blocks: call it in a thread."""
+    """Calls methods by their names. Calls block, so make them in a thread."""
 
     def __init__(self, port, authority=None):
-        """``authority``: certificate of the authority that has signed that of the server, for TLS."""
+        """``authority``: certificate of the authority that has signed the server's, for TLS."""
         place = f"localhost:{port}" if authority else f"127.0.0.1:{port}"
         self.channel = (
             grpc.secure_channel(place, grpc.ssl_channel_credentials(authority))
@@ -81,7 +81,7 @@ class Client:
 
 @pytest.fixture
 async def service(tmp_path):
-    """Give an application, its jobs, and a client."""
+    """Return an application, its jobs, and a client."""
     app, jobs = application(tmp_path, tokens=TOKENS)
     await jobs.store.open()
     async with grpc_server(app, "127.0.0.1", 0, 10_000) as port:
@@ -256,8 +256,8 @@ def test_a_node_with_a_certificate_speaks_tls_only(tmp_path, monkeypatch):
     own.private_key_pem.write_to_path(tmp_path / "key.pem")
     for part in own.cert_chain_pems:
         part.write_to_path(tmp_path / "cert.pem", append=True)
-    assert "belong together" in complaint("serve", "--tls-cert", "cert.pem", cwd=tmp_path)
-    swapped = complaint("serve", "--tls-cert", "key.pem", "--tls-key", "cert.pem", cwd=tmp_path)
+    assert "belong together" in usage_error("serve", "--tls-cert", "cert.pem", cwd=tmp_path)
+    swapped = usage_error("serve", "--tls-cert", "key.pem", "--tls-key", "cert.pem", cwd=tmp_path)
     assert "key.pem" in swapped
     tls = ("--tls-cert", "cert.pem", "--tls-key", "key.pem")
     with Logged("serve", "--port", 0, "--grpc-port", 0, *tls, cwd=tmp_path) as node:
@@ -285,9 +285,9 @@ def test_a_node_offers_both_and_refuses_a_port_that_is_taken(tmp_path, monkeypat
         port = int(re.search(r"offers gRPC on port (\d+)", node.log)[1])
         client = Client(port)
         assert client("ListJobs")["jobs"] == []
-        taken = complaint("serve", "--folder", "other", "--port", 0, "--grpc-port", port, cwd=tmp_path)
+        taken = usage_error("serve", "--folder", "other", "--port", 0, "--grpc-port", port, cwd=tmp_path)
         assert str(port) in taken
-        again = complaint("serve", "--port", 0, cwd=tmp_path)
+        again = usage_error("serve", "--port", 0, cwd=tmp_path)
         assert "the service in " in again
         assert f"is being run by process {node.process.pid}" in again
         assert "--folder" in again

@@ -1,4 +1,4 @@
-"""Monitors of a job in a service: each run has a frontier of its own, and is compared with the runs before it."""
+"""Monitors of a job in a service: each run has its own frontier, and is compared with earlier runs."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ class Shop:
         self.answer = self
 
     def hold(self, answers):
-        """Give some answers, and hold the others back."""
+        """Send a number of answers, and hold the others back."""
         self.answer = GatedSite(self, answers)
         return self.answer
 
@@ -84,28 +84,28 @@ def test_each_run_is_judged_with_the_history_of_the_runs_before_it(store, serve,
             "nothing to compare with"
         )
 
-        # a value that is new to all runs; the only worker is killed before the end
+        # A value that is new to all runs. The only worker is killed before the end.
         shop.fault = "toys"
         gate = shop.hold(PRODUCTS - 2)
         node.done("POST", "/jobs/shop/start")
         assert gate.reached.wait(60)
         job = node.wait_for("/jobs/shop", lambda job: job["fleet"], "the worker")
         os.kill(job["fleet"][0]["report"]["pid"], signal.SIGKILL)
-        gate.go_on.set()
+        gate.released.set()
         assert violated(finished(2)) == [["new"], []]
 
         shop.fault = "few"
         node.done("POST", "/jobs/shop/start")
         assert violated(finished(3)) == [["fewer"], ["new"], []]
 
-        # a run that is stopped is not judged, and the next one is compared with those that were
+        # A stopped run is not judged, and the next one is compared with the judged ones.
         shop.fault = ""
         gate = shop.hold(2)
         node.done("POST", "/jobs/shop/start")
         assert gate.reached.wait(60)
         node.done("PATCH", "/jobs/shop/settings", {"settings": {"delay": 60}})
         node.done("POST", "/jobs/shop/stop")
-        gate.go_on.set()
+        gate.released.set()
         node.wait_for("/jobs/shop", lambda job: job["state"] == "stopped", "the stop")
         node.done("POST", "/jobs/shop/start")
         last = finished(4)

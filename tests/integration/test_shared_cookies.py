@@ -1,4 +1,4 @@
-"""A login holds for all workers and all runs of a job without any setting, and costs nothing in a job without cookies."""
+"""A login is valid for all workers and runs of a job without any setting, and a job without cookies has no overhead."""
 
 import uuid
 
@@ -36,7 +36,7 @@ class MembersOnly:
 
 
 class Open(MembersOnly):
-    """Sets no cookie and needs none."""
+    """Sets no cookies and needs none."""
 
     def __call__(self, visit):
         answer = super().__call__(visit)
@@ -104,7 +104,7 @@ def test_a_run_after_a_kill_is_logged_in(tmp_path, serve):
         run.wait_for(site.reached.is_set)
         run.process.kill()
         run.process.wait()
-    site.go_on.set()
+    site.released.set()
     result = skitter(*words, "--fail-on-errors", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     urls = sorted([server.url, *(f"{server.url}p/{number}" for number in range(PAGES))])

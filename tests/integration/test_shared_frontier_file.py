@@ -1,10 +1,10 @@
-"""Two jobs that name one frontier file: the second one is refused, and nothing of the first one is touched."""
+"""Two jobs with the same frontier file: the second one is refused, and the first one is not changed."""
 
 import json
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.embedded.repair import repair_file
 from skitter.testing import GeneratedSite
@@ -23,7 +23,7 @@ def crawl(server, folder, job, *more, frontier=FILE):
 
 
 def refusal(server, folder, job, *more):
-    return complaint("crawl", server.url, "--job", job, "-o", f"{job}.jsonl", *FILE, *more, cwd=folder)
+    return usage_error("crawl", server.url, "--job", job, "-o", f"{job}.jsonl", *FILE, *more, cwd=folder)
 
 
 def status_of(job, folder):
@@ -46,7 +46,7 @@ def test_a_second_job_is_refused_and_the_first_one_continues(server, tmp_path, m
     assert len((tmp_path / "first.jsonl").read_text().splitlines()) == 12
 
 
-def test_a_job_that_exists_keeps_its_data_if_it_is_started_afresh_with_the_file_of_another(server, tmp_path):
+def test_an_existing_job_keeps_its_data_if_it_is_started_afresh_with_the_file_of_another(server, tmp_path):
     assert crawl(server, tmp_path, "first").returncode == 0
     assert crawl(server, tmp_path, "second", frontier=()).returncode == 0
     before = status_of("second", tmp_path)

@@ -1,4 +1,4 @@
-"""Crawls with signed requests, the command that makes a key, and the directory of a service."""
+"""Crawls with signed requests, the command that creates a key, and the directory of a service."""
 
 import json
 import stat
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from api_caller import Caller, application
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from crawl_harness import CrawlHarness, page, redirect
 from signed_messages import request, verify
 from skitter import Request, Spider
@@ -32,7 +32,7 @@ class Follower(Spider):
 
 
 class Visited:
-    """A site that keeps the visits. The page /late fails once."""
+    """A site that records its visits. The page /late fails once."""
 
     def __init__(self):
         self.visits = []
@@ -93,7 +93,7 @@ async def test_a_fetcher_with_half_of_the_settings_is_refused():
         await HttpFetcher(Settings(signature_agent=AGENT)).open()
 
 
-def test_the_command_makes_a_key_once_and_prints_its_directory(tmp_path):
+def test_the_command_creates_a_key_once_and_prints_its_directory(tmp_path):
     made = skitter("signing-key", "key.pem", cwd=tmp_path)
     assert made.stderr == "created the private key key.pem\n"
     path = tmp_path / "key.pem"
@@ -107,19 +107,19 @@ def test_the_command_makes_a_key_once_and_prints_its_directory(tmp_path):
 
 @pytest.mark.parametrize("arguments", [("missing/key.pem",), (".",)])
 def test_a_key_that_cannot_be_written_is_one_line(arguments, tmp_path):
-    complaint("signing-key", *arguments, cwd=tmp_path)
+    usage_error("signing-key", *arguments, cwd=tmp_path)
 
 
 def test_a_file_with_something_else_is_left_alone(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("notes")
-    complaint("signing-key", "notes.txt", cwd=tmp_path)
+    usage_error("signing-key", "notes.txt", cwd=tmp_path)
     assert path.read_text() == "notes"
 
 
 def test_a_crawl_with_a_missing_key_is_refused(serve, tmp_path):
     url = serve(Visited()).url
-    line = complaint(
+    line = usage_error(
         "crawl", url, "-s", "signing_key=file:missing.pem", "-s", f"signature_agent={AGENT}", cwd=tmp_path
     )
     assert "missing.pem" in line
@@ -127,7 +127,7 @@ def test_a_crawl_with_a_missing_key_is_refused(serve, tmp_path):
 
 @pytest.mark.parametrize("option", [("--signing-key", "file:missing.pem"), ("--signature-agent", AGENT)])
 def test_a_node_with_an_invalid_key_does_not_start(option, tmp_path):
-    complaint("serve", "--port", "0", *option, cwd=tmp_path)
+    usage_error("serve", "--port", "0", *option, cwd=tmp_path)
 
 
 async def test_a_service_publishes_its_key_without_a_token(tmp_path, key):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from skitter.testing import Answer
 
 SPIDER = Path(__file__).parents[2] / "examples" / "sitemap_shop.py"
@@ -79,7 +79,7 @@ def test_an_attribute_of_the_wrong_type_is_refused_before_the_crawl(tmp_path, at
         "from skitter import SitemapSpider\nclass Maps(SitemapSpider):\n    sitemap_urls = ['http://127.0.0.1:9/']\n"
         f"    {attribute}\n    def parse(self, response): pass\n"
     )
-    assert "sitemap_" in complaint("run", "maps.py", cwd=tmp_path)
+    assert "sitemap_" in usage_error("run", "maps.py", cwd=tmp_path)
 
 
 def test_a_filter_by_date_keeps_the_sitemaps_of_robots_txt_and_one_that_chooses_nothing_is_named(
@@ -121,7 +121,7 @@ def test_a_spider_of_the_user_is_not_taken_for_that_of_a_crawl_without_code(site
 
 
 @pytest.mark.parametrize("start", [["{url}", "--sitemap", "auto"], ["--sitemap", "{url}index.xml"]])
-def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
+def test_a_crawl_without_code_reads_sitemaps(site, tmp_path, start):
     words = [word.format(url=site.url) for word in start]
     options = [
         "-o",
@@ -140,8 +140,8 @@ def test_a_crawl_without_code_takes_sitemaps(site, tmp_path, start):
 
 
 def test_a_crawl_needs_a_url_or_a_sitemap(tmp_path):
-    assert "no URL" in complaint("crawl", cwd=tmp_path)
-    assert "no URL" in complaint("crawl", "--sitemap", "auto", cwd=tmp_path)
+    assert "no URL" in usage_error("crawl", cwd=tmp_path)
+    assert "no URL" in usage_error("crawl", "--sitemap", "auto", cwd=tmp_path)
 
 
 MEASURED = """
@@ -169,7 +169,7 @@ def memory_of(url, folder):
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
-def test_a_crawl_takes_20_mb_at_most_for_a_sitemap_of_50_mb(serve, tmp_path):
+def test_a_crawl_uses_20_mb_at_most_for_a_sitemap_of_50_mb(serve, tmp_path):
     def site(visit):
         number = int(visit.path.partition("-")[2] or 0)
         if not number:

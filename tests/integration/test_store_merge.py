@@ -1,4 +1,4 @@
-"""Merge: the result is complete or unchanged, and contains only committed items."""
+"""Merging parts: the result is complete or unchanged, and contains only committed items."""
 
 import errno
 import gzip
@@ -104,7 +104,7 @@ merge(Killing(folder / "parts", ranges, "items"), folder / "out", form)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_killed_in_mid_merge_the_old_file_stays_and_the_next_merge_cleans_up(parts, tmp_path, form):
+def test_a_kill_during_a_merge_keeps_the_old_file_and_the_next_merge_cleans_up(parts, tmp_path, form):
     line = json.dumps({"n": "x" * (100_000 - 9)}, separators=(",", ":")).encode() + b"\n"
     with (parts / "items" / "big.jsonl").open("wb") as big:
         big.writelines([line] * 1000)
@@ -238,7 +238,7 @@ def test_a_name_that_is_too_long_is_found_before_the_crawl(tmp_path):
     assert caught.value.__cause__.errno == errno.ENAMETOOLONG
 
 
-def test_a_stamp_knows_the_file_before_and_after_the_renaming_and_no_other(tmp_path):
+def test_a_stamp_recognises_the_file_before_and_after_the_renaming_and_no_other(tmp_path):
     stamp, target, draft = FileIdentity(tmp_path / "job" / "stamp.json"), tmp_path / "out", tmp_path / "draft"
     (tmp_path / "job").mkdir()
     for text in ("one", "two"):
@@ -251,7 +251,7 @@ def test_a_stamp_knows_the_file_before_and_after_the_renaming_and_no_other(tmp_p
     assert not stamp.knows(target)
 
 
-def test_a_damaged_stamp_knows_nothing(tmp_path):
+def test_a_damaged_stamp_recognises_no_file(tmp_path):
     (tmp_path / "stamp.json").write_bytes(b'{"half')
     (tmp_path / "out").write_bytes(b"x")
     assert not FileIdentity(tmp_path / "stamp.json").knows(tmp_path / "out")

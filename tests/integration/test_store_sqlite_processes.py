@@ -1,4 +1,4 @@
-"""SqliteStore: several processes with one file, processes that are killed, and limited disks."""
+"""SqliteStore: several processes with one file, killed processes, and limited disks."""
 
 import signal
 import sqlite3
@@ -48,7 +48,7 @@ asyncio.run(main())
 """
 
 
-def test_several_processes_write_one_file_that_none_has_made_before(path):
+def test_several_processes_write_a_new_file(path):
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, path, str(worker), "0"], stdout=subprocess.PIPE)
         for worker in range(4)
@@ -62,7 +62,7 @@ def test_several_processes_write_one_file_that_none_has_made_before(path):
 
 
 @pytest.mark.parametrize("kill_after", [1, 15, 39])
-def test_killed_in_mid_transaction_a_batch_is_there_as_a_whole_or_not_at_all(path, kill_after):
+def test_after_a_kill_in_a_transaction_a_batch_is_stored_completely_or_not_at_all(path, kill_after):
     writer = subprocess.run(
         [sys.executable, "-c", WRITER, path, "0", str(kill_after)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""What waits of a closed task is gone at once, however slow its hosts are."""
+"""Waiting requests of a closed task are dropped at once, however slow its hosts are."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ def add(task_file, name, url, more=""):
 def test_the_queue_of_a_task_that_is_closed_shrinks_at_once_and_its_job_ends_though_its_host_is_slow(
     serve, tmp_path, task_file
 ):
-    """Nothing but what waits for a host with a delay of an hour is left: its turn would come in four days."""
+    """Only requests for a host with a delay of an hour are left: the last would be fetched in four days."""
     met = threading.Event()
 
     def page(_visit):
@@ -70,7 +70,7 @@ async def test_the_first_requests_of_a_task_that_was_closed_before_are_not_queue
     assert not {"refused/hook", "refused/dropped"} & ran.counters.keys()
 
 
-async def test_nothing_of_a_closed_task_is_tried_again(serve, tmp_path):
+async def test_no_request_of_a_closed_task_is_retried(serve, tmp_path):
     task = Task("failing", start=[], rules={"page": lambda context: {}}, allowed_domains=[])
 
     def fail(_visit):
@@ -83,7 +83,7 @@ async def test_nothing_of_a_closed_task_is_tried_again(serve, tmp_path):
     assert (ran.state, ran.letters) == (JobState.FINISHED, {})
 
 
-def test_sweeps_become_seldom_until_no_lease_of_before_can_be_left_and_begin_again_at_a_find():
+def test_sweeps_become_rare_until_no_old_lease_can_be_left_and_restart_when_they_find_one():
     def times(sweeps, found, costs=0.0):
         now, when = 0.0, []
         while sweeps.next_at < float("inf"):

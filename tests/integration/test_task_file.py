@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from cli_command import Running, complaint, lines_of, skitter
+from cli_command import Running, lines_of, skitter, usage_error
 from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.errors import SpiderError, UsageError
@@ -44,7 +44,7 @@ def task_file(tmp_path):
 
 
 class Counted:
-    """A task file that notes when it is looked at."""
+    """A task file that records when it is read."""
 
     def __init__(self, task_file, looks):
         self._file = task_file
@@ -97,14 +97,14 @@ def test_a_file_that_is_not_a_task_file_is_rejected_and_unchanged(tmp_path, cont
     file.write_bytes(content)
     (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
     for command in (("add", "notes", "one.yaml"), ("close", "notes", "one")):
-        assert "is not a task file" in complaint("task", *command, cwd=tmp_path)
+        assert "is not a task file" in usage_error("task", *command, cwd=tmp_path)
         assert file.read_bytes() == content
 
 
 def test_a_missing_task_file_is_reported_and_not_created(tmp_path):
     for command in (("list",), ("pause", "one"), ("close", "one")):
         arguments = (command[0], "nowhere", *command[1:])
-        assert "nowhere; create it with `skitter task add`" in complaint("task", *arguments, cwd=tmp_path)
+        assert "nowhere; create it with `skitter task add`" in usage_error("task", *arguments, cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,14 +153,14 @@ async def test_a_task_reloads_only_in_its_rounds(serve, tmp_path, task_file):
     await asyncio.to_thread(task_file.start_recrawl, "often", 5)
     await asyncio.to_thread(task_file.start_recrawl, "often", 5)
     ran = await run_spider(await spider_on(tmp_path / "task_file.jsonl"), tmp_path)
-    assert len(ran.items) == 2  # the recorded recrawl, and the present one
+    assert len(ran.items) == 2  # the recorded recrawl, and the current one
     recrawls = [change.recrawl for change in await asyncio.to_thread(task_file.changes)]
     assert recrawls[:2] == [None, 5]
     assert len(recrawls) == 3
 
 
 def test_a_task_is_added_to_a_running_fleet_and_another_is_closed(serve, tmp_path, task_file):
-    """Each worker is a process of its own that hears of the tasks by the task file alone."""
+    """Each worker is a separate process that learns of the tasks only from the task file."""
     seen, done = threading.Event(), threading.Event()
 
     def answer(event, body=b""):
@@ -225,7 +225,7 @@ def test_tasks_in_python_are_added_to_a_running_fleet_closed_and_added_again_by_
     url = serve(site).url
     (tmp_path / "many.py").write_text(PYTHON.format(url=url))
     assert skitter("task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path).returncode == 0
-    assert "'on'" in complaint("task", "add", "tasks.jsonl", "on", "--spider", "many.py:Many", cwd=tmp_path)
+    assert "'on'" in usage_error("task", "add", "tasks.jsonl", "on", "--spider", "many.py:Many", cwd=tmp_path)
     arguments = (
         "run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=tasks.jsonl", "-a", "watch=yes", "--job", "many",
         "--workers", 2, "-o", "out.jsonl", "--delay", 0, "--no-robots", "-q",
@@ -237,7 +237,9 @@ def test_tasks_in_python_are_added_to_a_running_fleet_closed_and_added_again_by_
             == 0
         )
         assert late.wait(60)
-        assert "'one'" in complaint("task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path)
+        assert "'one'" in usage_error(
+            "task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path
+        )
         assert skitter("task", "close", "tasks.jsonl", "one", cwd=tmp_path).returncode == 0
         assert (
             skitter("task", "add", "tasks.jsonl", "one", "--spider", "many.py", cwd=tmp_path).returncode == 0
@@ -288,7 +290,7 @@ def test_a_name_is_used_again_only_after_its_task_is_closed(task_file):
     ] == [("one", "one~3", "closed")]
 
 
-async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_path, task_file, monkeypatch):
+async def test_a_worker_waits_for_a_task_that_only_another_worker_has_read(tmp_path, task_file, monkeypatch):
     await asyncio.to_thread(task_file.add, recipe("one", "http://x/"), "one.yaml")
     spider = await spider_on(tmp_path / "task_file.jsonl", watch="yes")
     assert (await spider.find_task("one")).name == "one"
@@ -307,13 +309,13 @@ async def test_a_task_that_only_another_worker_has_read_of_is_waited_for(tmp_pat
 
 def test_mistakes_are_reported_in_one_line(tmp_path):
     (tmp_path / "one.yaml").write_text(recipe("one", "http://x/"))
-    said = complaint("run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=none", cwd=tmp_path)
+    said = usage_error("run", "skitter.frontends.tasks:TaskFileSpider", "-a", "task_file=none", cwd=tmp_path)
     assert said.startswith("skitter: none ")
     assert "skitter task add none" in said
-    assert "missing.yaml" in complaint("task", "add", "task_file", "missing.yaml", cwd=tmp_path)
+    assert "missing.yaml" in usage_error("task", "add", "task_file", "missing.yaml", cwd=tmp_path)
     (tmp_path / "task_file").write_text("nonsense\n")
-    assert "is not a task file" in complaint("task", "list", "task_file", cwd=tmp_path)
-    told = complaint(
+    assert "is not a task file" in usage_error("task", "list", "task_file", cwd=tmp_path)
+    told = usage_error(
         "run",
         "skitter.frontends.tasks:TaskFileSpider",
         "-a",

@@ -33,7 +33,7 @@ def add(task_file, name, url, settings="{}"):
 
 
 class Crowd:
-    """A page with so many links to others, which all take a moment; tells when the last of a host is asked for."""
+    """A page with links to slow pages. The event ``last[host]`` is set when the last page of a host is requested."""
 
     def __init__(self, pages):
         self._pages = pages
@@ -49,7 +49,7 @@ class Crowd:
 
 
 def test_the_limits_of_a_task_that_is_added_hold_at_once_in_every_worker(serve, tmp_path, task_file):
-    """The host of the first task, which has none, is asked for several pages at once; that of the late one never."""
+    """The first task has no limit, so several pages of its host are requested at once; those of the late task never are."""
     crowd = Crowd(24)
     site = serve(crowd)
     url = site.url

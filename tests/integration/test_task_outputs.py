@@ -1,4 +1,4 @@
-"""Outputs of tasks: the items of a task go where it says, and only there."""
+"""Outputs of tasks: the items of a task go only to its outputs."""
 
 import csv
 import gzip
@@ -8,7 +8,7 @@ import threading
 import time
 from contextlib import closing
 
-from cli_command import Running, complaint, lines_of, skitter, urls_of
+from cli_command import Running, lines_of, skitter, urls_of, usage_error
 from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.frontends.tasks.spider import TaskSpider
@@ -41,7 +41,7 @@ def wait_for(fact):
     deadline = time.monotonic() + 60
     while not fact():
         assert time.monotonic() < deadline
-        time.sleep(0.02)  # between two looks at another process
+        time.sleep(0.02)  # polls another process
 
 
 def pages(url, *names):
@@ -54,7 +54,7 @@ def test_items_go_to_the_outputs_of_their_task_and_to_those_of_the_job_only_with
     add(tmp_path, url, "two", "outputs: [two.jsonl, two.csv]")
     add(tmp_path, url, "three", outputs=["shared.db"])
     add(tmp_path, url, "four", "outputs: [unused.jsonl]", outputs=["shared.db", "two.jsonl"])
-    add(tmp_path, url, "five", outputs=["./job.jsonl", "five.jsonl.gz"])  # the job's, and one besides
+    add(tmp_path, url, "five", outputs=["./job.jsonl", "five.jsonl.gz"])  # the job's, and one more
     told = skitter(*RUN, "-o", "job.jsonl", "--workers", 2, "--summary", "sum.json", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert urls_of(tmp_path / "job.jsonl") == sorted(pages(url, "one", "five"))
@@ -84,9 +84,9 @@ def test_an_output_of_a_task_that_is_taken_or_of_no_kind_is_refused_before_anyth
     site = site_of("one")
     add(tmp_path, serve(site).url, "one", outputs=["items.jsonl"])
     (tmp_path / "items.jsonl").write_text('{"somebody": "else"}\n')
-    assert "did not write" in complaint(*RUN, "-o", "other.jsonl", cwd=tmp_path)
+    assert "did not write" in usage_error(*RUN, "-o", "other.jsonl", cwd=tmp_path)
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="two", url="http://x/", more=""))
-    assert "unknown kind of output" in complaint(
+    assert "unknown kind of output" in usage_error(
         "task", "add", "task_file", "r.yaml", "-o", "items.xyz", cwd=tmp_path
     )
     assert site.visits == []
@@ -122,7 +122,7 @@ def test_an_output_of_a_later_task_that_cannot_be_filled_is_reported_at_the_end_
     assert urls_of(tmp_path / "job.jsonl") == pages(url, "one")
     assert lines_of(tmp_path / "late.jsonl") == [{"somebody": "else"}]
     (tmp_path / "late.jsonl").unlink()
-    ended = skitter(*RUN, "-o", "job.jsonl", cwd=tmp_path)  # another argument: it is another job
+    ended = skitter(*RUN, "-o", "job.jsonl", cwd=tmp_path)  # another argument means another job
     assert "was started with another argument" in ended.stderr
     with Running(*watching, cwd=tmp_path) as running:
         wait_for(lambda: json.loads(skitter("status", "job", "--json", cwd=tmp_path).stdout)["live"])

@@ -1,4 +1,4 @@
-"""Pauses and schedules of single tasks, while the others of their job go on."""
+"""Pauses and schedules of single tasks, while the other tasks of their job continue."""
 
 import asyncio
 import threading
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from cli_command import Running, complaint, skitter, urls_of
+from cli_command import Running, skitter, urls_of, usage_error
 from crawl_harness import Scripted
 from recipe_runs import run_spider
 from skitter.errors import UsageError
@@ -38,7 +38,7 @@ def add(task_file, name, url, more="", **fields):
 async def test_a_paused_task_waits_while_the_others_continue_and_its_job_ends_after_its_resumption(
     serve, tmp_path, task_file, monkeypatch, host
 ):
-    """With a host of its own it keeps its places there; on a shared one its requests are put back one by one."""
+    """With a host of its own, the task keeps its places there; on a shared host its requests are put back one by one."""
     monkeypatch.setattr(task_spider, "_PAUSED_HOST_DELAY", 0.1)
     monkeypatch.setattr(task_spider, "_PAUSED_REQUEST_DELAY", 0.1)
     done = asyncio.Event()
@@ -165,10 +165,10 @@ async def test_the_pages_of_a_scheduled_task_are_fetched_once_in_each_round(serv
 def test_an_invalid_schedule_is_rejected(tmp_path, task_file):
     (tmp_path / "r.yaml").write_text(RECIPE.format(name="r", url="http://x/", more="reload: 5"))
     for text in ("now", "* * * *", "61 * * * *", "0 0 31 2 *"):
-        assert "invalid schedule" in complaint(
+        assert "invalid schedule" in usage_error(
             "task", "add", "task_file", "r.yaml", "--schedule", text, cwd=tmp_path
         )
-    told = complaint("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
+    told = usage_error("task", "add", "task_file", "r.yaml", "--schedule", "0 0 * * *", cwd=tmp_path)
     assert "both reload and a schedule" in told
     moment = time.time()
     schedule = "*/7 * * * *"

@@ -76,7 +76,7 @@ async def test_each_available_page_is_fetched_in_three_attempts_and_the_others_a
         headers={"Accept-Encoding": "gzip, deflate"},
     ) as session:
 
-        async def is_had(url):
+        async def is_fetched(url):
             fault = truth.faults.get(url)
             attempts = 1 if fault == "trickle without end" else RETRIES + 1
             try:
@@ -86,7 +86,7 @@ async def test_each_available_page_is_fetched_in_three_attempts_and_the_others_a
             return status == 200
 
         urls = [*truth.pages, *truth.dead]
-        had = dict(zip(urls, await asyncio.gather(*map(is_had, urls)), strict=True))
+        had = dict(zip(urls, await asyncio.gather(*map(is_fetched, urls)), strict=True))
     wrong = {url: truth.faults.get(url) for url in urls if had[url] != (url in truth.pages)}
     assert wrong == {}
 

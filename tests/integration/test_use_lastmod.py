@@ -1,4 +1,4 @@
-"""Later passes fetch the pages of sitemaps by their lastmod: exactly which URLs are requested, and what is reported."""
+"""Later passes fetch the pages of sitemaps by their lastmod: exact requested URLs, and exact reports."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from cli_command import Logged, SlowingSite, complaint, lines_of, skitter
+from cli_command import Logged, SlowingSite, lines_of, skitter, usage_error
 from sites.news import NewsSite, before_now
 
 DAY = 86_400
@@ -33,7 +33,7 @@ pages:
 
 @pytest.fixture
 def crawl_of(tmp_path, serve):
-    """Return a function that returns another one, which runs a pass of a job over a site."""
+    """Return a function that returns a function, which runs one pass of a job over a site."""
 
     def start(site, *options, source=MAPS, name="maps.py"):
         url = serve(site).url
@@ -114,7 +114,7 @@ def test_the_lastmod_of_an_unchanged_sitemap_is_remembered(crawl_of):
 
 
 def test_the_setting_can_change_from_pass_to_pass(crawl_of):
-    """The sitemap never changes, so its links are remembered from the pass that has parsed it."""
+    """The sitemap never changes, so its links are remembered from the pass that parsed it."""
     site = NewsSite({**OLD, "/undated": ""})
     site.has_etags = True
     crawl = crawl_of(site)
@@ -217,11 +217,11 @@ def test_a_crawl_without_code_uses_the_lastmod(serve, tmp_path):
 
 
 def test_a_kill_in_the_middle_of_a_pass_changes_neither_the_choice_nor_the_report(crawl_of, tmp_path):
-    """All processes of the crawl are killed while pages that are due wait for their answers."""
+    """All processes of the crawl are killed while due pages wait for their answers."""
     old = {f"/old{number}": before_now(2 * DAY) for number in range(150)}
     edited = {f"/edited{number}": before_now(2 * DAY) for number in range(150)}
     site = NewsSite({**old, **edited}, sections=3)
-    slow = SlowingSite(site, after=10_000, delay=120)  # none of the slow answers comes before the kill
+    slow = SlowingSite(site, after=10_000, delay=120)  # no slow answer is sent before the kill
     crawl = crawl_of(slow, "-s", "concurrency_per_slot=8", "-s", "concurrency=8")
     assert crawl() == {"new": 304}
     sitemaps = {"/index.xml", *(f"/map{number}.xml.gz" for number in range(3))}
@@ -235,7 +235,7 @@ def test_a_kill_in_the_middle_of_a_pass_changes_neither_the_choice_nor_the_repor
         run.wait_for(slow.reached.is_set)
         os.killpg(run.process.pid, signal.SIGKILL)
         run.process.wait(60)
-    slow.go_on.set()
+    slow.released.set()
     assert len(site.requested) < len(sitemaps) + len(edited), "the pass was over"
     done = skitter(*words, "--summary", "summary.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -249,6 +249,6 @@ def test_a_kill_in_the_middle_of_a_pass_changes_neither_the_choice_nor_the_repor
 
 def test_the_setting_needs_a_job_that_remembers_its_pages(tmp_path):
     (tmp_path / "maps.py").write_text(MAPS.format(url="http://127.0.0.1:9/"))
-    assert complaint("run", "maps.py", "-s", "use_lastmod=yes", cwd=tmp_path) == (
+    assert usage_error("run", "maps.py", "-s", "use_lastmod=yes", cwd=tmp_path) == (
         "skitter: use_lastmod needs changes; set changes to all, changed or new, so that the job remembers its pages"
     )

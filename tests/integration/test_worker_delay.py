@@ -1,4 +1,4 @@
-"""A promised distance is one between requests: what a new connection takes before its request does not shorten it."""
+"""A promised delay is one between requests: the time to open a connection does not shorten it."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from skitter._utils.concurrency import stop_listening
 
 DELAY = 0.3
 HANDSHAKE = 0.25
-"""Far more than the grace of such a delay."""
+"""Much longer than the grace of such a delay."""
 
 
 class FewPages(Spider):
@@ -28,7 +28,7 @@ class FewPages(Spider):
 
 
 class FarHost:
-    """A TLS server that answers late, and every other connection to which takes long to be made."""
+    """A TLS server that answers late, and that accepts every other connection late."""
 
     def __init__(self):
         self.asked_at = []

@@ -1,4 +1,4 @@
-"""Back-pressure: above ``max_queued`` workers keep the links of further pages, and nothing is lost or stuck."""
+"""Back-pressure: above ``max_queued``, workers keep the links of further pages, and nothing is lost or blocked."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ class Seeded(Spider):
 
 
 def tree(pages, fanout):
-    """Pages of which each links to ``fanout`` others that nobody else links to."""
+    """Return pages that link to ``fanout`` others each. No page has two parents."""
     return {
         ("/" if number == 0 else f"/{number}"): [
             f"/{child}" for child in range(number * fanout + 1, number * fanout + fanout + 1) if child < pages
@@ -43,7 +43,7 @@ def tree(pages, fanout):
 
 
 class Watched:
-    """A frontier that takes note of how much it held when it was asked for work."""
+    """A frontier that records how many requests it held at each call of ``lease``."""
 
     def __init__(self, frontier):
         self._frontier = frontier
@@ -59,7 +59,7 @@ class Watched:
 
 
 @pytest.fixture
-def bench(serve, tmp_path):
+def make_crawl(serve, tmp_path):
     def make(pages, spider=Follower, **settings):
         made = CrawlHarness(
             spider(url=serve(Scripted(pages)).url), tmp_path, concurrency_per_slot=100, **settings
@@ -77,17 +77,17 @@ def bench(serve, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_a_crawl_with_a_small_frontier_obtains_everything(bench, workers):
-    crawl = bench(tree(1_500, 10), max_queued=100, concurrency=4)
+async def test_a_crawl_with_a_small_frontier_obtains_everything(make_crawl, workers):
+    crawl = make_crawl(tree(1_500, 10), max_queued=100, concurrency=4)
     ran = await crawl.run(workers)
     assert ran.failure is None
     assert ran.state is JobState.FINISHED
     assert len(ran.items) == ran.status.done == 1_500
-    # What each worker sends between two answers, and what has to be let in for anything to go on.
+    # Each worker adds this between two answers, and the frontier must accept it so that the crawl continues.
     assert crawl.frontier.most < max(250, 150 * workers)
 
 
-async def test_the_totals_of_a_worker_include_the_pages_that_waited_for_room(bench, monkeypatch):
+async def test_the_totals_of_a_worker_include_the_pages_that_waited_for_room(make_crawl, monkeypatch):
     committers, run = [], Committer.run
 
     async def recorded(committer):
@@ -95,34 +95,34 @@ async def test_the_totals_of_a_worker_include_the_pages_that_waited_for_room(ben
         await run(committer)
 
     monkeypatch.setattr(Committer, "run", recorded)
-    ran = await bench(tree(500, 10), max_queued=50, concurrency=4).run()
+    ran = await make_crawl(tree(500, 10), max_queued=50, concurrency=4).run()
     (committer,) = committers
     names = ("pages", "items", "bytes")
     assert committer.committed == {name: ran.counters[name] for name in names}
     assert committer.committed["pages"] == 500
 
 
-async def test_without_a_limit_the_same_crawl_fills_the_frontier(bench):
-    crawl = bench(tree(1_500, 10), concurrency=4)
+async def test_without_a_limit_the_same_crawl_fills_the_frontier(make_crawl):
+    crawl = make_crawl(tree(1_500, 10), concurrency=4)
     await crawl.run()
     assert crawl.frontier.most > 500
 
 
-async def test_the_smallest_limit_does_not_stop_a_crawl(bench):
-    ran = await bench(tree(200, 7), max_queued=1).run(2)
+async def test_the_smallest_limit_does_not_stop_a_crawl(make_crawl):
+    ran = await make_crawl(tree(200, 7), max_queued=1).run(2)
     assert (ran.state, ran.status.done) == (JobState.FINISHED, 200)
 
 
-async def test_seeds_wait_for_room(bench):
+async def test_seeds_wait_for_room(make_crawl):
     pages = {f"/{number}": [] for number in range(3_000)}
-    crawl = bench(pages, Seeded, max_queued=200)
+    crawl = make_crawl(pages, Seeded, max_queued=200)
     ran = await crawl.run()
     assert (ran.state, ran.status.done) == (JobState.FINISHED, 3_000)
     assert crawl.frontier.most <= 700, "a batch of seeds more than the limit"
 
 
-async def test_pages_that_wait_for_room_are_handed_back_by_a_worker_that_drains(bench):
-    crawl = bench(tree(1_500, 10), max_queued=50, concurrency=4, max_pages=100)
+async def test_pages_that_wait_for_room_are_handed_back_by_a_worker_that_drains(make_crawl):
+    crawl = make_crawl(tree(1_500, 10), max_queued=50, concurrency=4, max_pages=100)
     ran = await crawl.run()
     assert ran.status.leased == 0
     assert ran.status.done == len(ran.items) <= 100
@@ -132,12 +132,12 @@ async def test_seeds_from_outside_stay_in_their_keys_until_there_is_room():
     class Keys:
         asked = 0
 
-        async def take(self, _limit):
+        async def take(self, _worker, _limit):
             self.asked += 1
 
     keys, room = Keys(), QueueCapacity()
     room.update(0)
-    watching = asyncio.create_task(ExternalSeedReader(keys, None, room).run())
+    watching = asyncio.create_task(ExternalSeedReader(keys, None, "w", room).run())
     for _ in range(5):
         await asyncio.sleep(0)
     assert keys.asked == 0

@@ -1,4 +1,4 @@
-"""A small proxy: plain HTTP, CONNECT tunnels and SOCKS5, or a refusal of all of them."""
+"""A small proxy: plain HTTP, CONNECT tunnels and SOCKS5. It can also refuse all of them."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,9 @@ from skitter._utils.concurrency import stop_listening
 
 
 class Proxy:
-    """Counts the requests that it forwards.
+    """Counts the forwarded requests.
 
-    ``refusal`` is an HTTP status line, and ``socks_reply`` a code of RFC 1928, with which every request is refused.
+    ``refusal`` is an HTTP status line, and ``socks_reply`` a code of RFC 1928. With either, the proxy refuses every request.
     """
 
     def __init__(self, refusal=None, socks_reply=0):
@@ -35,7 +35,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def refuse_first(self, count):
-        """Ask for a login for the first ``times`` requests."""
+        """Require a login for the first ``times`` requests."""
         self._to_refuse = count
 
     async def _serve(self, reader, writer):

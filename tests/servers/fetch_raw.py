@@ -11,8 +11,8 @@ from skitter._utils.concurrency import stop_listening
 
 
 @dataclass
-class Asked:
-    """One request as it was sent."""
+class ReceivedRequest:
+    """A request as it was sent."""
 
     head: bytes
     body: bytes
@@ -71,7 +71,7 @@ class RawServer:
     def __init__(self, answers, *, closing=(), tls=None):
         self.answers = answers
         self.closing = closing
-        self.asked = []
+        self.request = []
         self.connections = 0
         self.open_now = 0
         self.open_most = 0
@@ -115,14 +115,14 @@ class RawServer:
         wire = Wire(reader, writer, self)
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            asked = Asked(head, b"", number)
-            asked.body = await reader.readexactly(int(asked.header("Content-Length") or 0))
-            self.asked.append(asked)
-            answer = self.answers[asked.path]
+            request = ReceivedRequest(head, b"", number)
+            request.body = await reader.readexactly(int(request.header("Content-Length") or 0))
+            self.request.append(request)
+            answer = self.answers[request.path]
             if callable(answer):
                 if await answer(wire) is False:
                     return
             else:
                 await wire.send(answer)
-                if asked.path in self.closing:
+                if request.path in self.closing:
                     return

@@ -6,14 +6,14 @@ import threading
 from collections import Counter
 
 SILENT = "silent"
-"""In place of an address: the server does not answer."""
+"""Replaces an address: the server does not answer."""
 
 
 class NameServer:
     """Answers queries for A records inside a ``with`` block.
 
-    ``names``: the address of each name, or :data:`SILENT`. Other names do not exist. A name that starts with ``*.`` stands
-    for all names below it. A tuple has the addresses of one answer after the other; the last one stays.
+    ``names``: the address of each name, or :data:`SILENT`. Other names do not exist. A name that starts with ``*.``
+    matches all names below it. A tuple contains the address for each answer in order; the last one is repeated.
     """
 
     def __init__(self, names, ttl=60):

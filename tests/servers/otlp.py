@@ -97,7 +97,7 @@ class Collector:
 
     @property
     def traces(self):
-        """All traces by the URL of their request, ended requests only; each URL has one."""
+        """All traces of ended requests by URL; each URL has one."""
         traces = {}
         for span in self.spans:
             traces.setdefault(span.trace, Trace()).append(span)
@@ -107,7 +107,7 @@ class Collector:
         return found
 
     def wait_for(self, fact):
-        """Return when something is so for the traces received by then."""
+        """Wait until ``fact()`` is true for the received traces."""
         deadline = time.monotonic() + PATIENCE
         while not fact(self.traces):
             assert time.monotonic() < deadline, sorted(self.traces)
@@ -115,7 +115,7 @@ class Collector:
 
 
 class OpenTelemetryCollector(ServerProcess):
-    """The program of the OpenTelemetry project. It sends all traces that it accepts on to a :class:`Collector`."""
+    """The OpenTelemetry Collector. It forwards all accepted traces to a :class:`Collector`."""
 
     def __init__(self, program, target):
         super().__init__()

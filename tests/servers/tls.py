@@ -1,4 +1,4 @@
-"""Certificates for the TLS servers of the tests."""
+"""Certificates and misbehaving TLS servers for tests."""
 
 import socket
 import socketserver
@@ -12,7 +12,7 @@ import trustme
 
 
 def server_side(authority, name="127.0.0.1", **certificate):
-    """Return the TLS context of a server that has a certificate of the authority for a name."""
+    """Return a server's TLS context with a certificate of the authority for a name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(name, **certificate).configure_cert(context)
     return context
@@ -55,7 +55,7 @@ def _drain(connection):
 
 
 def hostile_tls(authority):
-    """Return the server of each case by its name, as a function of an address, and the kind of its dead letter."""
+    """Return the server of each case by name, as a function of an address, and the kind of its dead letter."""
     past = datetime(2000, 1, 1, tzinfo=UTC)
 
     def old(address):
@@ -86,7 +86,7 @@ def hostile_tls(authority):
 
 
 class SocketServers:
-    """Serve each connection to a port of ``127.1.0.N`` in a thread by the Nth function, inside a ``with`` block."""
+    """Serve each connection to a port of ``127.1.0.N`` in a thread with the Nth function, inside a ``with`` block."""
 
     def __init__(self, answers):
         self._servers = []

@@ -1,11 +1,11 @@
-"""A server that is treated as one that keeps its data on disk: the scripts for such, each in a transaction of its own."""
+"""A Valkey or Redis server that is treated as one that keeps its data on disk: each script runs in a transaction of its own."""
 
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.server import RedisServer, SingleConnection
 
 
 class ConnectionAsOnDisk(SingleConnection):
-    """Takes a Valkey or Redis server for a Kvrocks."""
+    """A connection that takes a Valkey or Redis server for Kvrocks."""
 
     async def info(self):
         info = await super().info() | {"kvrocks_version": "2.10.1"}
@@ -14,7 +14,7 @@ class ConnectionAsOnDisk(SingleConnection):
 
 
 class AsOnDisk(RedisServer):
-    """A Valkey or Redis server that is used like a Kvrocks."""
+    """A Valkey or Redis server that is used like Kvrocks."""
 
     def __init__(self, url: str) -> None:
         address = parse_address(url)

@@ -1,4 +1,4 @@
-"""Jobs on a cluster in short words: which host is in which partition, and which node serves it."""
+"""Helpers for jobs on a cluster: the partition of a host, and the node that serves it."""
 
 import asyncio
 import time
@@ -28,13 +28,13 @@ def keys_of(job: str, partition: int) -> str:
 
 
 def node_of(cluster, job: str, partition: int):
-    """Return the master that served a partition when the cluster began."""
+    """Return the master that served a partition when the cluster started."""
     place = key_slot(keys_of(job, partition).encode())
     return cluster.masters[next(n for n in range(3) if place < 16384 * (n + 1) // 3)]
 
 
 def apart(cluster, job: str) -> tuple[int, int]:
-    """Return two partitions on two nodes, neither of them the home's."""
+    """Return two partitions on two nodes, neither of which is the node of the first partition."""
     home = node_of(cluster, job, 0)
     numbers = [n for n in range(1, PARTITIONS) if node_of(cluster, job, n) is not home]
     first = numbers[0]
@@ -44,7 +44,7 @@ def apart(cluster, job: str) -> tuple[int, int]:
 
 
 async def finish_all(frontier, worker="w") -> list[str]:
-    """Lease and finish until nothing comes; returns the URLs in order."""
+    """Lease and finish all requests. Return the URLs in order."""
     urls = []
     while leases := (await frontier.lease(worker, 100)).leases:
         urls += [lease.url for lease in leases]
@@ -53,7 +53,7 @@ async def finish_all(frontier, worker="w") -> list[str]:
 
 
 async def eventually(fact, patience=30.0):
-    """Return when an asynchronous fact holds."""
+    """Wait until an asynchronous ``fact()`` is true."""
     deadline = time.monotonic() + patience
     while not await fact():
         assert time.monotonic() < deadline, "it never came"

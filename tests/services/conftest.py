@@ -1,4 +1,4 @@
-"""Jobs on real Valkey and Redis servers, and servers that a test may hurt."""
+"""Jobs on real Valkey and Redis servers, and servers that a test may stop or kill."""
 
 import uuid
 
@@ -28,7 +28,7 @@ def server(kind):
 
 @pytest.fixture
 def own_server(kind):
-    """Start a server that the test may hurt."""
+    """Start a server that the test may stop or kill."""
     started = []
 
     def start(*options) -> RedisServer:
@@ -60,7 +60,7 @@ async def join():
 
 @pytest.fixture
 async def ask(server):
-    """Ask the server itself."""
+    """Send commands to the server directly."""
     async with redis.asyncio.Redis.from_url(
         server.url, protocol=2, socket_timeout=None, driver_info=None
     ) as client:
@@ -74,7 +74,7 @@ def cluster():
 
 @pytest.fixture
 def own_cluster(kind):
-    """Start a cluster that the test may hurt."""
+    """Start a cluster that the test may stop or kill."""
     started = []
 
     def start(*options, **more) -> ClusterServers:

@@ -1,4 +1,4 @@
-"""Requests and outcomes in short words, for tests of frontiers on servers."""
+"""Short helpers for requests and outcomes, for tests of frontiers on servers."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Servers that the tests build with Go, once, from a module next to this file."""
+"""Servers that the tests build with Go from modules next to this file, once for all runs."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")
 
 
 def find_go() -> str | None:
-    """Return the Go command: that of the path, or where Go's own installer puts it."""
+    """Return the Go command: the one on the path, or the one in the folder of Go's installer."""
     return shutil.which("go") or next(
         (found for folder in GO_FOLDERS if (found := shutil.which("go", path=folder))), None
     )
@@ -22,14 +22,14 @@ def find_go() -> str | None:
 
 @cache
 def go_program(module: str, name: str, packages: tuple[str, ...] = (".",), tags: str = "") -> str:
-    """Return a program of a module, built if it was not, or skip the test with the reason.
+    """Return a program of a module. Builds it if needed, or skips the test with the reason.
 
-    ``packages``: all packages that are built at once, each a program.
+    ``packages``: all packages that are built together, each a program.
     """
     folder = BUILT / module
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the test processes beside this one want it too
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other test processes may build it at the same time
         if not (folder / name).is_file():
             _build(module, packages, tags)
     return str(folder / name)

@@ -7,7 +7,7 @@ from services.processes import ServerProcess, program
 
 
 class NatsServer(ServerProcess):
-    """It keeps its streams over a kill."""
+    """A NATS server whose streams survive a kill."""
 
     def command(self):
         return [

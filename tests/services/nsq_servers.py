@@ -1,4 +1,4 @@
-"""Real nsqd and nsqlookupd (1.3.0) on free loopback ports, built once from ``tests/services/nsq`` with Go."""
+"""Real nsqd and nsqlookupd (1.3.0) on free loopback ports, built with Go from ``tests/services/nsq``."""
 
 import atexit
 import json
@@ -12,12 +12,12 @@ PROGRAMS = tuple(f"github.com/nsqio/nsq/apps/{name}" for name in ("nsqd", "nsqlo
 
 
 def nsq_program(name: str) -> str:
-    """Return a program of NSQ, built if it was not, or skip the test with the reason."""
+    """Return a program of NSQ. Builds it if needed, or skips the test with the reason."""
     return go_program("nsq", name, PROGRAMS)
 
 
 class NsqServer(ServerProcess):
-    """One process of NSQ."""
+    """A process of NSQ."""
 
     program = ""
 
@@ -40,7 +40,7 @@ class NsqServer(ServerProcess):
 
 
 class Nsqd(NsqServer):
-    """The server that keeps the messages; in memory, but for what is more than ``--mem-queue-size``."""
+    """The server that stores messages, in memory up to ``--mem-queue-size``."""
 
     program = "nsqd"
 
@@ -52,7 +52,7 @@ class Nsqd(NsqServer):
 
 
 class NsqLookupd(NsqServer):
-    """The server that knows the others. Its port for clients is ``http_port``."""
+    """The directory of nsqd servers. Its port for clients is ``http_port``."""
 
     program = "nsqlookupd"
 
@@ -63,7 +63,7 @@ class NsqLookupd(NsqServer):
         ]  # fmt: skip
 
     def wait_for_nodes(self, count: int) -> None:
-        """Return when so many nsqd have registered."""
+        """Wait until a number of nsqd have registered."""
         self.wait_for(lambda: self._nodes() >= count)
 
     def _nodes(self) -> int:

@@ -1,6 +1,7 @@
-"""Downloads and builds the servers that are no packages, before the tests, which have a time limit each.
+"""Downloads and builds the servers that are not packages, before the tests, which have time limits.
 
 Usage: ``PYTHONPATH=tests python -m services.prepare``
+
 """
 
 from services.nsq_servers import nsq_program

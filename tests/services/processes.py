@@ -1,4 +1,4 @@
-"""Servers as processes of the tests, on free loopback ports; each ends with the tests that started it."""
+"""Servers as processes on free loopback ports. Each ends with the test process that started it."""
 
 import atexit
 import os
@@ -17,7 +17,7 @@ import pytest
 
 
 class ServerProcess:
-    """One server with a folder of its own; it can be killed and started again on the same port."""
+    """A server with its own folder. It can be killed and started again on the same port."""
 
     def __init__(self, *options: str) -> None:
         self._options = options
@@ -31,29 +31,29 @@ class ServerProcess:
         raise NotImplementedError
 
     def answers(self) -> bool:
-        """Tell whether it is ready to serve."""
+        """Return whether it is ready."""
         return listens(self.port)
 
     def start(self):
-        """Start, and return when it answers."""
+        """Start the server, and wait until it is ready."""
         return self.run(self.command())
 
     def run(self, command: list[str]):
-        """Start by this command, and return when it answers."""
+        """Run a command that starts the server, and wait until it is ready."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
             )
         try:
             self.wait_for(self.answers)
-        except BaseException:  # nothing else ends a server whose start failed
+        except BaseException:  # otherwise a server whose start failed would never be ended
             if self.is_alive:
                 self.kill()
             raise
         return self
 
     def wait_for(self, fact: Callable[[], bool], patience: float = 300.0) -> None:
-        """Return when a fact about the server holds."""
+        """Wait until ``fact()`` is true."""
         deadline = time.monotonic() + patience
         while not fact():
             if not self.is_alive or time.monotonic() > deadline:
@@ -65,30 +65,29 @@ class ServerProcess:
         return self.process is not None and self.process.poll() is None
 
     def kill(self) -> None:
-        """End as by a crash."""
+        """End the process as a crash does."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> None:
-        """End, and remove everything."""
+        """End the process, and remove its folder."""
         if self.is_alive:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def free_port(row: int = 1) -> int:
-    """Return a port of 127.0.0.1 that nothing listens on, outside the range from which clients are given theirs.
+    """Return a port of 127.0.0.1 without a listener, outside the range of ephemeral ports.
 
-    So none takes it from a server that is not started yet, or is killed and started again. It is given once, to
-    whichever test process there is on this machine, until the one that has it ends. ``row``: so many ports from it on
-    are.
+    So no client gets the port of a server that is not started yet or is restarted. Each port is given to one test
+    process of this machine only, until that process ends. ``row``: number of consecutive ports.
     """
     while True:
         first = _PORTS.randrange(10_000, 20_000)
         with ExitStack() as claims:
             try:
                 for port in range(first, first + row):
-                    # Nobody else wants the UDP port; who has it has the TCP port of the same number, bound or not.
+                    # A bound UDP port claims the TCP port of the same number, as no other program uses it.
                     claim = claims.enter_context(socket.socket(type=socket.SOCK_DGRAM))
                     claim.bind(("127.0.0.1", port))
                     _bind_for_a_moment(port)
@@ -99,7 +98,7 @@ def free_port(row: int = 1) -> int:
 
 
 def _bind_for_a_moment(port: int) -> None:
-    """Raise ``OSError`` if something is there that knows nothing of claims."""
+    """Raise ``OSError`` if a program that does not use claims has the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(("127.0.0.1", port))
@@ -107,18 +106,18 @@ def _bind_for_a_moment(port: int) -> None:
 
 _CLAIMS = ExitStack()
 atexit.register(_CLAIMS.close)
-_PORTS = random.SystemRandom()  # seeded alike, the test processes would try the same ones
+_PORTS = random.SystemRandom()  # all test processes have the same seed and would try the same ports
 
 
 def listens(port: int) -> bool:
-    """Tell whether something listens on a port of 127.0.0.1."""
+    """Return whether a process listens on a port of 127.0.0.1."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def program(name: str, missing: str) -> str:
-    """Return the path of a program that a package of this environment brought, or skip the test."""
+    """Return the path of a program that is installed with a package, or skip the test."""
     found = shutil.which(name, path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if found is None:
         pytest.skip(missing)

@@ -11,14 +11,14 @@ from services.redis_servers import RedisServer
 SLOTS = 16384
 MASTERS = 3
 NODE_TIMEOUT = 1_000
-"""Milliseconds after which the others take a node for dead."""
+"""Milliseconds after which the other nodes take a node for dead."""
 STABLE = 600_000
-"""As many for a cluster in which none is to be replaced because it waits for its turn on a busy machine."""
+"""The same for clusters in which no node must be replaced, even if it waits for its turn on a busy machine."""
 PATIENCE = 60.0
 
 
 class ClusterServers:
-    """All nodes of one cluster; each can be killed and started again."""
+    """All nodes of a cluster. Each can be killed and started again."""
 
     def __init__(
         self, kind: str, *options: str, replicas: bool = True, node_timeout: int = NODE_TIMEOUT
@@ -32,7 +32,7 @@ class ClusterServers:
         self.url = f"redis+cluster://{hosts}/"
 
     def start(self) -> "ClusterServers":
-        """Start all nodes; return when they are one cluster and every replica follows its master."""
+        """Start all nodes. Wait until they form a cluster and every replica follows its master."""
         with ThreadPoolExecutor() as pool:
             list(pool.map(RedisServer.start, self.nodes))
         for number, master in enumerate(self.masters):
@@ -51,7 +51,7 @@ class ClusterServers:
         return self
 
     def add_master(self) -> RedisServer:
-        """Let one more node join, which serves nothing yet."""
+        """Start another node, which has no slots yet."""
         node = self._make()
         self.masters.append(node)
         self.nodes.append(node)
@@ -62,7 +62,7 @@ class ClusterServers:
         return node
 
     def _meet(self) -> None:
-        """Return when each node knows all others. They give up a handshake after a second, so it is begun again."""
+        """Wait until each node knows all others. They give up a handshake after a second, so it is repeated."""
         deadline = time.monotonic() + PATIENCE
         while True:
             for node in self.nodes[1:]:
@@ -79,13 +79,13 @@ class ClusterServers:
         return len(lines) == len(self.nodes) and not any(b"handshake" in line for line in lines)
 
     def serving(self) -> list[RedisServer]:
-        """Return the nodes that are masters now, as they say themselves."""
+        """Return the nodes that currently are masters, according to themselves."""
         return [
             node for node in self.nodes if node.is_alive and b"role:master" in node.ask("INFO", "replication")
         ]
 
     def wait_until_whole(self) -> None:
-        """Return when all slots are served again, as every living node sees it."""
+        """Wait until all slots are served again, according to every living node."""
         deadline = time.monotonic() + PATIENCE
         alive = [node for node in self.nodes if node.is_alive]
         for node in alive:
@@ -103,7 +103,7 @@ class _Node(RedisServer):
     cluster_port = 0
 
     def announce(self, port: int) -> None:
-        """Tell everybody from the next start on that this is the node's port: that of a relay to it."""
+        """Announce this port as the node's from the next start on: that of a relay to it."""
         self._options += ("--cluster-announce-port", str(port))
 
 
@@ -118,7 +118,7 @@ def _node(kind, options) -> _Node:
 
 
 def follows(replica) -> bool:
-    """Tell whether a replica has its master's data and hears of every change."""
+    """Return whether a replica has its master's data and receives every change."""
     return b"master_link_status:up" in replica.ask("INFO", "replication")
 
 
@@ -128,7 +128,7 @@ def _is_whole(info: bytes) -> bool:
 
 @cache
 def running_cluster(kind: str) -> ClusterServers:
-    """Return a cluster for all tests of this process that do not hurt it, or skip the test with the reason."""
+    """Return a cluster for tests that do not stop or kill it, shared by this process. Skips the test with the reason."""
     servers = ClusterServers(kind, node_timeout=STABLE)
     atexit.register(servers.stop)
     return servers.start()

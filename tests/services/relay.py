@@ -1,4 +1,4 @@
-"""A TCP relay that loses, cuts or holds back what the test wants it to."""
+"""A TCP relay that loses, cuts or delays traffic."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from skitter._utils.concurrency import stop_listening
 
 
 class Relay:
-    """Passes everything on to a server of this machine."""
+    """Forwards all data to a server of this machine."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
@@ -31,22 +31,22 @@ class Relay:
         await self.cut()
 
     def lose_next(self) -> None:
-        """Let the server carry out the next call, and nobody hear of it: the connection ends instead."""
+        """Let the server carry out the next call, and close the connection instead of forwarding its answer."""
         self._losing = True
 
     async def cut(self) -> None:
-        """End all connections; new ones are taken."""
+        """Close all connections. New ones are accepted."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def pause(self) -> None:
-        """Hold everything back, in both directions, and answer nobody."""
+        """Hold back all data in both directions."""
         self._flowing.clear()
 
     def resume(self) -> None:
-        """Go on with what was held back."""
+        """Forward the data that was held back."""
         self._flowing.set()
 
     async def _pass_on(self, reader, writer) -> None:
@@ -56,7 +56,7 @@ class Relay:
         self.connections += 1
         try:
             server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-        except (OSError, asyncio.CancelledError):  # it is away, or this way to it is cut
+        except (OSError, asyncio.CancelledError):  # the server is away, or the connection was cut
             writer.transport.abort()
             return
         back = asyncio.create_task(self._answers(server_reader, writer))
@@ -65,7 +65,7 @@ class Relay:
                 await self._flowing.wait()
                 server_writer.write(data)
         except (OSError, asyncio.CancelledError):
-            pass  # as by a network that breaks
+            pass  # as after a network failure
         finally:
             back.cancel()
             for stream in (writer, server_writer):
@@ -87,7 +87,7 @@ class Relay:
 
 @contextmanager
 def relay_thread(*ports: int):
-    """Run relays beside a test that has no event loop: ``relays, do = ...``; ``do("cut")`` calls a method of each there."""
+    """Run relays for a test without an event loop: ``relays, do = ...``; ``do("cut")`` calls a method of each in its thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="relay", daemon=True)
     thread.start()
@@ -106,7 +106,7 @@ def relay_thread(*ports: int):
             await relay.__aexit__()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         await asyncio.gather(*others, return_exceptions=True)
-        await asyncio.sleep(0)  # transports close a turn of the loop later
+        await asyncio.sleep(0)  # transports close one turn of the loop later
 
     def there(coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(10)

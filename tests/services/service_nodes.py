@@ -1,4 +1,4 @@
-"""Nodes of a service, each a real `skitter serve`, and a caller of their API."""
+"""Nodes of a service, each a real `skitter serve`, and a client of their API."""
 
 import http.client
 import json
@@ -15,7 +15,7 @@ PATIENCE = 60.0
 
 
 class ServiceNode:
-    """One node; killed at the end of the block if it is there by then."""
+    """A node. It is killed at the end of the block if it is still running."""
 
     def __init__(self, folder, *options):
         folder.mkdir(exist_ok=True)
@@ -64,12 +64,12 @@ class ServiceNode:
             self.process.kill()
 
     def leave(self):
-        """End it as an operator does; returns its exit status."""
+        """End the node as an operator does. Return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
     def call(self, method, path, body=None, *, token=TOKEN, kind="application/json"):
-        """Call the API; returns the status and what the answer says."""
+        """Call the API. Return the status and the decoded body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         if body is not None:
@@ -84,7 +84,7 @@ class ServiceNode:
         return answer.status, json.loads(data) if data else None
 
     def text(self, path):
-        """Read what is no JSON."""
+        """Return a response that is not JSON."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
@@ -95,13 +95,13 @@ class ServiceNode:
             connection.close()
 
     def done(self, method, path, body=None, **options):
-        """Call the API, which has to do it; returns what the answer says."""
+        """Call the API and require success. Return the decoded body."""
         status, answer = self.call(method, path, body, **options)
         assert status < 300, (method, path, status, answer, self.errors)
         return answer
 
     def wait_for(self, path, fact, what):
-        """Ask until a fact holds of the answer; returns the answer."""
+        """Repeat a request until ``fact`` is true for its response. Return the response."""
         deadline = time.monotonic() + PATIENCE
         while True:
             answer = self.done("GET", path)

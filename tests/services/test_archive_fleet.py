@@ -5,7 +5,7 @@ import time
 import uuid
 from collections import Counter
 
-from cli_command import skitter, truth_of
+from cli_command import expected_urls, skitter
 from services.redis_servers import running
 from sites.gated import GatedSite
 from skitter.testing import GeneratedSite
@@ -28,12 +28,12 @@ def test_the_archives_of_two_machines_hold_each_response_once(serve, tmp_path):
     machines = [threading.Thread(target=machine, args=(name,)) for name in ("one", "two")]
     for thread in machines:
         thread.start()
-    # Neither machine may finish the job before the other one has begun.
+    # Neither machine may finish the job before the other one has started.
     deadline = time.monotonic() + 90
     while not all((tmp_path / name / ".skitter" / job).exists() for name in ("one", "two")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    gated_site.go_on.set()
+    gated_site.released.set()
     for thread in machines:
         thread.join()
     assert [result.returncode for result in results.values()] == [0, 0], results
@@ -44,4 +44,4 @@ def test_the_archives_of_two_machines_hold_each_response_once(serve, tmp_path):
         )
         for name in ("one", "two")
     ]
-    assert sum(recorded, Counter()) == Counter(truth_of(site, server))
+    assert sum(recorded, Counter()) == Counter(expected_urls(site, server))

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoints
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from services import nats_servers, nsq_servers
 from skitter.brokers.address import channel_of, parse_address
 from skitter.brokers.nsq import RULES
@@ -100,7 +100,7 @@ def test_a_broker_that_is_unavailable_is_named(url, place, tmp_path):
     ],
 )
 def test_the_command_line_reports_it_in_one_line(url, value, tmp_path):
-    assert value in complaint("crawl", URL, "--frontier", url, cwd=tmp_path)
+    assert value in usage_error("crawl", URL, "--frontier", url, cwd=tmp_path)
 
 
 def test_a_missing_client_names_the_extra(monkeypatch, tmp_path):

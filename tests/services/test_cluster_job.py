@@ -1,4 +1,4 @@
-"""A job on a cluster as people see it: found by its name, steered while it runs, fed from outside."""
+"""A job on a cluster as users see it: found by its name, controlled while it runs, and fed from outside."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from skitter.run.job_access import jobs_on
 
 @pytest.fixture
 async def attach(cluster):
-    """Take a job as it is, knowing nothing but its name."""
+    """Attach to a job by its name alone."""
     opened = []
 
     async def attach_to(job):
@@ -78,13 +78,13 @@ async def test_a_changed_limit_holds_for_workers_that_were_there_before(cluster,
     assert (await one.lease("w", 4)).state is JobState.RUNNING
 
 
-async def test_a_change_that_did_not_reach_all_partitions_does_when_the_job_is_opened(
+async def test_a_change_that_did_not_reach_all_partitions_is_completed_when_the_job_is_opened(
     cluster, join_cluster, job_name
 ):
     frontier = await join_cluster(cluster.url, job_name)
     await frontier._partitions.first.frontier.control.change_settings(
         SettingsChanges({"concurrency_per_slot": 1})
-    )  # and then whoever changed it died
+    )  # and then the caller died
     later = await join_cluster(cluster.url, job_name)
     await later.add(entries("a", "b", host=host_in(3)))
     assert len((await later.lease("w", 10)).leases) == 1
@@ -107,7 +107,9 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
     await frontier.add([], SeedProgress(claim.token, 0, done=True))
     node_of(cluster, job_name, 0).ask("LPUSH", key, "one", "two")
     assert (await frontier.status()).state is JobState.RUNNING
-    batch = await frontier.seed_keys.take(10)
+    await frontier.seed_keys.take("dead", 10)
+    await frontier.abandon("dead")
+    batch = await frontier.seed_keys.take("w", 10)
     assert [seed.value for seed in batch.seeds] == [b"one", b"two"]
     found = [e for n in range(PARTITIONS) for e in entries("seed", host=host_in(n))]
     assert await frontier.seed_keys.settle(batch.token, found, [])
@@ -116,7 +118,7 @@ async def test_seeds_from_a_key_beside_the_head_of_the_job_go_to_all_partitions(
 
 
 @pytest.mark.parametrize("options", [{"seed_keys": ("somewhere:seeds",)}, {"group_counter_prefix": "tasks:"}])
-async def test_keys_that_would_lie_on_other_nodes_are_refused(cluster, job_name, options):
+async def test_seed_keys_on_other_nodes_are_refused(cluster, job_name, options):
     context = FrontierContext(job_name, politeness=FREE, options=FrontierSettings(**options))
     frontier = RedisClusterFrontier(cluster.url, context)
     with pytest.raises(FrontierError) as refusal:

@@ -1,4 +1,4 @@
-"""Nodes of a cluster that go away, come back, are replaced or hand their slots on, while a job is at work."""
+"""Nodes of a cluster that become unavailable, return, are replaced or move their slots while a job runs."""
 
 import asyncio
 import logging
@@ -29,13 +29,13 @@ async def no_seeds(frontier):
 
 
 async def lease_from_each(frontier):
-    """Lease one request of every partition; returns them by partition."""
+    """Lease one request of every partition. Return them by partition."""
     leases = (await frontier.lease("w", PARTITIONS)).leases
     return {frontier.partitions.of_lease(lease.id): lease for lease in leases}
 
 
 async def work_to_the_end(frontier, worker="w"):
-    """Lease and commit until the job is finished; returns the URLs, and whether a setback was told."""
+    """Lease and commit until the job is finished. Return the URLs, and whether a setback was reported."""
     urls, had_data_loss = [], False
     async with asyncio.timeout(60):
         while (answer := await frontier.lease(worker, 10)).state is not JobState.FINISHED:
@@ -85,14 +85,14 @@ async def test_the_rest_continues_while_a_node_is_unavailable_and_one_message_re
     )
     assert await counts(frontier) == {"done": len(pages) + 1}
     with caplog.at_level(logging.WARNING, "skitter.frontier"):
-        await frontier.close()  # if not yet, the end of the outage is told now
+        await frontier.close()  # reports the end of the outage, unless that has happened already
     told = [record.getMessage() for record in caplog.records]
     assert len([text for text in told if "a part of the cluster" in text]) == 1, told
     assert len([text for text in told if "all parts of the cluster" in text]) == 1, told
 
 
 def take_over(cluster, master):
-    """Let the replica of a master take its place at once. The cluster itself would take a master that is merely suspended for dead, too."""
+    """Promote the replica of a master immediately. The cluster itself would also take a suspended master for dead."""
     cluster.replicas[cluster.masters.index(master)].ask("CLUSTER", "FAILOVER", "TAKEOVER")
 
 
@@ -153,7 +153,7 @@ async def test_requests_that_a_replica_never_received_are_delivered_again(
     replica = cluster.replicas[cluster.masters.index(master)]
     os.kill(replica.process.pid, signal.SIGSTOP)
     try:
-        master.ask("CLIENT", "KILL", "TYPE", "replica")  # it hears of nothing that happens from now on
+        master.ask("CLIENT", "KILL", "TYPE", "replica")  # it receives no changes from now on
         master.wait_for(lambda: b"connected_slaves:0" in master.ask("INFO", "replication"))
         children = entries("x", "y", host=host_in(there)) + entries("z", host=host_in(there), dedup=False)
         assert await frontier.commit(done(parent, entries=children)) == [True]
@@ -171,7 +171,7 @@ async def test_requests_that_a_replica_never_received_are_delivered_again(
     assert await counts(frontier) == {"done": 4}
 
 
-async def test_nothing_is_safe_while_a_replica_has_not_got_it(own_cluster, join_cluster, job_name):
+async def test_a_job_does_not_end_before_its_last_commit_is_replicated(own_cluster, join_cluster, job_name):
     cluster = own_cluster(node_timeout=STABLE)
     frontier = await join_cluster(cluster.url, job_name)
     await no_seeds(frontier)
@@ -184,21 +184,21 @@ async def test_nothing_is_safe_while_a_replica_has_not_got_it(own_cluster, join_
         await frontier.commit(done(parent, entries=entries("x", host=host_in(there))))
         (child,) = (await frontier.lease("w", 1)).leases
         await frontier.commit(done(child))
-        assert (await frontier.lease("w", 1)).state is JobState.RUNNING  # its being done may be forgotten yet
+        assert (await frontier.lease("w", 1)).state is JobState.RUNNING  # the commit may still be lost
     finally:
         os.kill(replica.process.pid, signal.SIGCONT)
     await work_to_the_end(frontier)
 
 
 def move_slot(cluster, job, partition):
-    """Move all keys of a partition to another master, one after the other, as ``redis-cli --cluster reshard`` does."""
+    """Move all keys of a partition to another master, one after the other, like ``redis-cli --cluster reshard``."""
     source = node_of(cluster, job, partition)
     target = next(node for node in cluster.masters if node is not source)
     end_move(begin_to_move(source, target, keys_of(job, partition)), target, cluster)
 
 
 def begin_to_move(source, target, key) -> int:
-    """Move all keys of a slot, and leave the slot itself where it was; returns its number."""
+    """Move all keys of a slot without the slot itself. Return its number."""
     slot = key_slot(key.encode())
     target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.ask("CLUSTER", "MYID"))
     source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.ask("CLUSTER", "MYID"))
@@ -238,14 +238,14 @@ async def test_a_slot_may_be_moved_to_a_node_that_has_just_joined(
     source, target = node_of(cluster, job_name, 1), cluster.add_master()
     slot = begin_to_move(source, target, keys_of(job_name, 1))
     adding = asyncio.create_task(frontier.add(entries("b", host=host_in(1))))
-    await eventually(lambda: is_told(caplog, "its cluster moves keys"))
+    await eventually(lambda: is_logged(caplog, "its cluster moves keys"))
     assert not adding.done()
     end_move(slot, target, cluster)
     assert (await adding).added == 1
     assert await counts(frontier) == {"queued": 2}
 
 
-async def is_told(caplog, text):
+async def is_logged(caplog, text):
     return any(text in record.getMessage() for record in caplog.records)
 
 
@@ -258,9 +258,7 @@ async def work_slowly(frontier):
     return urls
 
 
-async def test_a_note_of_a_partition_that_is_unavailable_is_not_waited_for(
-    own_cluster, join_cluster, job_name
-):
+async def test_no_call_waits_for_a_note_of_an_unavailable_partition(own_cluster, join_cluster, job_name):
     cluster = own_cluster(*LOGGED, replicas=False, node_timeout=STABLE)
     frontier = await join_cluster(cluster.url, job_name)
     _, away = apart(cluster, job_name)

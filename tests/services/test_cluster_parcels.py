@@ -1,4 +1,4 @@
-"""Requests that are found in one partition and belong to another: each gets there once, whoever dies."""
+"""Requests that are found in one partition and belong to another: each is delivered once, even if processes die."""
 
 import asyncio
 import re
@@ -39,7 +39,7 @@ def partition_of(frontier, number):
 
 
 async def commit_without_delivery(frontier, lease, children):
-    """Commit as a worker does that dies before it delivers."""
+    """Commit like a worker that dies before it delivers."""
     _, forwarded = divide(frontier._partitions, children, HERE)
     inner = lease.id // len(frontier._partitions.clients)
     (outcome,) = done(lease)
@@ -55,8 +55,8 @@ async def test_children_of_all_partitions_are_there_when_the_commit_returns(fron
     assert (await frontier.status()).counters["refused/duplicate"] == 3
 
 
-def waits_of(cluster):
-    """How often the masters were asked to wait for their replicas."""
+def wait_calls_of(cluster):
+    """Return how often the masters were asked to wait for their replicas."""
     found = [
         re.search(rb"cmdstat_wait:calls=(\d+)", node.ask("INFO", "commandstats")) for node in cluster.nodes
     ]
@@ -66,9 +66,9 @@ def waits_of(cluster):
 async def test_replicas_are_asked_what_they_have(frontier, cluster):
     partition = partition_of(frontier, THERE)
     await partition.replication_offset()  # notes that there are replicas
-    before = await asyncio.to_thread(waits_of, cluster)
+    before = await asyncio.to_thread(wait_calls_of, cluster)
     await partition.prompt_replicas()
-    assert await asyncio.to_thread(waits_of, cluster) > before
+    assert await asyncio.to_thread(wait_calls_of, cluster) > before
 
 
 async def test_a_late_commit_leaves_nothing_in_any_partition(frontier):
@@ -125,7 +125,7 @@ async def test_seeds_of_all_partitions_come_with_their_progress(cluster, join_cl
 async def test_outboxes_are_empty_once_the_replicas_have_everything(frontier, monkeypatch):
     lease = await one_lease(frontier, "parent")
     with monkeypatch.context() as patched:
-        patched.setattr(frontier.forwarder, "confirm", confirm_nothing)  # which happens in the background
+        patched.setattr(frontier.forwarder, "confirm", confirm_nothing)  # that call runs in the background
         await frontier.commit(done(lease, entries=entries("x", host=host_in(THERE))))
         assert (await partition_of(frontier, HERE).partition_status()).outbox == 1
     await eventually(lambda: has_empty_outbox(frontier))
@@ -137,7 +137,7 @@ async def confirm_nothing(*, prompt=False):
 
 
 async def test_workers_of_several_processes_see_one_end(cluster, join_cluster, job_name):
-    """Requests wander from partition to partition; nobody sees an end before the last."""
+    """Requests move from partition to partition. No worker sees an end before the last request is done."""
     frontiers = [await join_cluster(cluster.url, job_name) for _ in range(3)]
     await no_seeds(frontiers[0])
     length = 40

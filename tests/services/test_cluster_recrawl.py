@@ -1,4 +1,4 @@
-"""A pass begins in the first partition, and the others follow: nothing is lost or added twice in between."""
+"""A pass starts in the first partition, and the others follow: no request is lost or added twice in between."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def pages():
 
 @pytest.fixture
 async def workers(cluster, join_cluster, job_name, pages):
-    """The frontier of a process that begins the second pass, and one of a process that is not told."""
+    """The frontier of a process that starts the second pass, and one of a process that is not notified."""
     first, second = [await join_cluster(cluster.url, job_name) for _ in range(2)]
     await load_seeds(first, *pages)
     assert len(await finish_all(first)) == 2
@@ -35,12 +35,12 @@ async def is_finished(frontier):
 
 
 async def begin_in_the_first_partition(frontier):
-    """Begin a pass as a process does that is interrupted before the other partitions follow."""
+    """Start a pass like a process that is interrupted before the other partitions follow."""
     assert await frontier._partitions.first.frontier.control.recrawl()
 
 
 async def follow(frontier):
-    """Do what is left of an interrupted recrawl."""
+    """Complete an interrupted recrawl."""
     first, *others = (client.partition for client in frontier._partitions.clients)
     for partition in others:
         await partition.follow_recrawl(first.job.recrawls)
@@ -93,7 +93,7 @@ async def test_links_of_a_page_leased_before_its_partition_followed_are_not_lost
     (lease,) = (await unaware.lease("w", 1)).leases
     here = recrawling._partitions.clients[HERE].partition
     await here.follow_recrawl(1)
-    unaware._partitions.first.job.recrawls = 0  # as if it had heard of the pass from no other partition
+    unaware._partitions.first.job.recrawls = 0  # as if no other partition had reported the pass
     assert await unaware.commit(done(lease, entries=pages)) == [True]
     assert await counts(unaware) == {"queued": 2, "done": 3}
 
@@ -113,7 +113,7 @@ async def test_requests_left_in_an_outbox_are_delivered_to_a_partition_that_has_
 
 
 async def skip_delivery():
-    """Deliver nothing, as a process that dies after its commit."""
+    """Deliver nothing, like a process that dies after its commit."""
 
 
 async def test_a_request_without_deduplication_stays_unknown(workers):
@@ -125,13 +125,13 @@ async def test_a_request_without_deduplication_stays_unknown(workers):
 
 
 async def keys_of_home(frontier):
-    """Return the keys of the first partition, as its server stores them."""
+    """Return the keys of the first partition as its server stores them."""
     job = frontier._partitions.first.job
     return {key: await job.command("DUMP", key) for key in job.keys}
 
 
 async def fail_over(frontier, before):
-    """Put the first partition back to an earlier state, as a replica does that takes the place of its master."""
+    """Restore an earlier state of the first partition, like a replica that replaces its master."""
     job = frontier._partitions.first.job
     for key, value in before.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""What is refused when a job on a cluster is opened, each with what to do."""
+"""Errors when a job on a cluster is opened, each with its remedy."""
 
 import pytest
 from redis.exceptions import ResponseError
@@ -20,7 +20,7 @@ from skitter.politeness import HostLimits, LimitRule, Politeness
         "redis+cluster://h.test/?colour=red", "redis+cluster://h.test/?outage_timeout=long",
     ],
 )  # fmt: skip
-async def test_a_cluster_url_that_means_nothing_is_refused(url):
+async def test_an_invalid_cluster_url_is_refused(url):
     from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 
     with pytest.raises(FrontierError) as refusal:
@@ -42,13 +42,13 @@ async def test_a_node_of_a_cluster_is_not_a_single_server(cluster, job_name):
     assert "redis+cluster://" in refusal.value.remedy
 
 
-async def test_a_cluster_that_is_not_there_is_reported_at_once(free_port, join_cluster, job_name):
+async def test_an_unavailable_cluster_is_reported_at_once(free_port, join_cluster, job_name):
     with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}") as refusal:
         await join_cluster(f"redis+cluster://user:hidden@127.0.0.1:{free_port}/", job_name)
     assert refusal.value.remedy == START_SERVER
 
 
-async def test_one_node_that_is_there_is_enough(cluster, free_port, join_cluster, job_name):
+async def test_one_available_node_is_enough(cluster, free_port, join_cluster, job_name):
     url = f"redis+cluster://127.0.0.1:{free_port},127.0.0.1:{cluster.replicas[1].port}/"
     await (await join_cluster(url, job_name)).status()
 
@@ -96,7 +96,7 @@ async def test_a_fresh_start_removes_all_data_of_a_job_with_more_partitions(clus
     await join_cluster(cluster.url, job_name, partitions=2)
 
 
-async def test_the_partitions_lie_on_all_nodes(cluster, join_cluster, job_name):
+async def test_the_partitions_are_distributed_over_all_nodes(cluster, join_cluster, job_name):
     await join_cluster(cluster.url, job_name, partitions=24)
     for node in cluster.masters:
         assert not isinstance(node.ask("KEYS", f"skitter:*{job_name}*"), ResponseError)

@@ -1,4 +1,4 @@
-"""The commands of the Kubernetes files on a real server: seeds that come too early, and a pod that is ended."""
+"""The commands of the Kubernetes files with a real server: seeds that arrive before the workers, and a pod that is ended."""
 
 import json
 import signal
@@ -24,8 +24,8 @@ def container(name):
     return pod["containers"][0]["args"], pod.get("terminationGracePeriodSeconds")
 
 
-def here(words, server, folder):
-    """Put what is here in the place of what is in the pod."""
+def localized(words, server, folder):
+    """Replace the pod's paths and addresses with those of the test."""
     said = {
         "/spiders/pages.py": str(DEPLOY / "pages.py"),
         "--file=/seeds/seeds.txt": f"--file={folder / 'seeds.txt'}",
@@ -48,12 +48,14 @@ def test_a_pod_that_is_ended_drains_in_its_time_and_hands_everything_back(server
     urls = [GeneratedSite(pages=PAGES).url(number, site.origins) for number in range(PAGES)]
     (tmp_path / "seeds.txt").write_text("\n".join(urls))
     words, grace = container("workers.yaml")
-    words = [*words, "--setting=deny=outside.invalid"]  # links of the site that lead to nowhere
-    add = here(container("seeds.yaml")[0], server, tmp_path)
+    words = [*words, "--setting=deny=outside.invalid"]  # links to other hosts
+    add = localized(container("seeds.yaml")[0], server, tmp_path)
     early = subprocess.run(add, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert early.returncode == 2, early.stderr
     assert len(early.stderr.splitlines()) == 1
-    worker = subprocess.Popen(here(words, server, tmp_path), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    worker = subprocess.Popen(
+        localized(words, server, tmp_path), cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
     try:
         deadline = time.monotonic() + 60
         while subprocess.run(add, cwd=tmp_path, capture_output=True, check=False).returncode:

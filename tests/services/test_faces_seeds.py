@@ -1,4 +1,4 @@
-"""Seed keys and queue orders of Scrapy-Redis, from every face of user code."""
+"""Seed keys and queue orders of Scrapy-Redis, in every kind of user code."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def scripted():
 
 
 def seeds_for(face, url):
-    """Of a job of several tasks each seed says whose it is."""
+    """In a job of several tasks, each seed names its task."""
     urls = [url + seed[1:] for seed in SEEDS]
     return (
         [f'{{"url": "{one}", "cb_kwargs": {{"task": "two"}}}}' for one in urls]

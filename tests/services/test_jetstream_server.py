@@ -41,7 +41,7 @@ async def bodies(broker, count):
 
 
 async def exists(server):
-    """Whether the stream and its consumer are there."""
+    """Return whether the stream and its consumer exist."""
     client = await nats.connect(f"nats://127.0.0.1:{server.port}")
     try:
         await client.jetstream(timeout=60).consumer_info("pages", "job")

@@ -1,4 +1,4 @@
-"""Items in a topic of a real broker: keys, acknowledgements, outages and mistakes."""
+"""Items in a topic of a real broker: keys, acknowledgements, outages and errors."""
 
 import asyncio
 import json

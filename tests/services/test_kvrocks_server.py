@@ -1,4 +1,4 @@
-"""A real Kvrocks, where ``SKITTER_TEST_KVROCKS`` names its program: what is otherwise there, and its death in the middle of scripts."""
+"""Tests with a real Kvrocks, if ``SKITTER_TEST_KVROCKS`` is its path: differences from Redis, and kills during scripts."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from cli_command import complaint
+from cli_command import usage_error
 from services.frontier_requests import counts, done, entries
 from services.redis_servers import PASSWORD, server_of
 from services.relay import Relay
@@ -19,7 +19,7 @@ PAGES = 1_000
 
 @pytest.fixture
 def start():
-    """Start a server that the test may hurt."""
+    """Start a server that the test may stop or kill."""
     started = []
 
     def start_one(*options):
@@ -96,7 +96,7 @@ async def test_a_reconnection_is_not_taken_for_a_restart_of_the_server(start, jo
         await frontier.close()
 
 
-async def test_a_password_is_all_it_knows_of_users(start, join):
+async def test_it_has_a_password_and_no_users(start, join):
     server = start("--requirepass", PASSWORD)
     place = server.url.removeprefix("redis://")
     secret = PASSWORD.replace(" ", "%20")
@@ -108,7 +108,7 @@ async def test_a_password_is_all_it_knows_of_users(start, join):
         assert refusal.value.field == "password"
 
 
-async def test_a_namespace_is_a_place_of_its_own(start, join):
+async def test_namespaces_are_separate(start, join):
     server = start("--requirepass", PASSWORD, "--repl-namespace-enabled", "yes")
     place = server.url.removeprefix("redis://")
     owner = await join(f"redis://:{PASSWORD.replace(' ', '%20')}@{place}")
@@ -130,7 +130,7 @@ async def test_a_replica_is_refused_and_its_primary_named(start, join):
 
 def test_a_numbered_database_is_refused_in_one_line(start, tmp_path):
     url = f"{start().url.removesuffix('/0')}/3"
-    line = complaint("top", f"--frontier={url}", cwd=tmp_path)
+    line = usage_error("top", f"--frontier={url}", cwd=tmp_path)
     assert "has no numbered databases" in line
     assert "namespace" in line
 
@@ -155,5 +155,5 @@ async def test_an_outage_is_waited_for_and_reported_once(start, join, caplog):
     assert (await adding).added == 1
     assert await counts(frontier) == {"queued": 2}
     said = [record.getMessage() for record in caplog.records]
-    assert sum("it does not answer" in line for line in said) == 1
+    assert sum("it does not respond" in line for line in said) == 1
     assert sum("is back after" in line for line in said) == 1

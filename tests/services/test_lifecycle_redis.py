@@ -1,4 +1,4 @@
-"""A managed crawl on a Redis server: two in one process share a job, one is stopped and started again."""
+"""Managed crawls on a Redis server: two crawls of one process share a job, one is stopped and started again."""
 
 import asyncio
 import json
@@ -54,7 +54,7 @@ async def test_a_stop_is_of_this_crawl_alone_and_the_job_continues(server, serve
     await one.stop()
     assert one.status is Status.STOPPED
     both_at_work.clear()
-    await two.start()  # another machine needs no first request: the job has begun
+    await two.start()  # another machine needs no first request, because the job has started
     await one.start()
     both_at_work.set()
     results = [await one.wait(), await two.wait()]

@@ -1,4 +1,4 @@
-"""Programs in any language publish requests to the topic of a job, on real nsqd."""
+"""Other programs publish requests to the topic of a job on real nsqd."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from services.nsq_servers import Nsqd, NsqLookupd
 from skitter.testing import Answer, SiteServer
 
 ROUNDS = range(int(os.environ.get("SKITTER_CHAOS_ROUNDS", "1")))
-"""Seeds of the orders in which messages are published."""
+"""Seeds for the order of the published messages."""
 SPIDER = """
 from skitter import Spider
 
@@ -45,7 +45,7 @@ def nsqd(lookupd):
 
 
 def publish(nsqd, *bodies):
-    """Publish messages as any HTTP client can."""
+    """Publish messages like any HTTP client."""
     for body in bodies:
         url = f"http://127.0.0.1:{nsqd.http_port}/pub?topic=pages"
         urllib.request.urlopen(url, data=body, timeout=10).close()
@@ -56,7 +56,7 @@ def items(folder):
 
 
 def counts(folder):
-    """How many requests are done and given up."""
+    """Return the numbers of done and failed requests."""
     status = skitter("status", "job", "--json", cwd=folder)
     found = json.loads(status.stdout)["counts"] if status.returncode == 0 else {}
     return {name: found.get(name) for name in ("done", "failed")}
@@ -81,7 +81,7 @@ def test_messages_of_other_programs_are_crawled_and_unreadable_ones_are_dead_let
     with SiteServer(lambda visit: Answer(b"<p>")) as site, (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
         try:
-            # The topic is new: nsqlookupd does not know it when the consumer asks for the first time.
+            # nsqlookupd does not know a new topic when the consumer asks for the first time.
             messages = [
                 json.dumps(
                     {"URL": site.url + "go", "Method": "GET", "Retry": 0, "Data": {"taskId": "7"}}

@@ -1,4 +1,4 @@
-"""The NSQ client against real nsqd and nsqlookupd."""
+"""The NSQ client with real nsqd and nsqlookupd."""
 
 import asyncio
 import ssl
@@ -67,12 +67,12 @@ def topic(request):
 
 @pytest.fixture
 def old_topic():
-    """One topic for all tests of delays: nsqd looks at a new channel for what is due after up to 5 seconds only."""
+    """One topic for all tests of delays: nsqd checks a new channel for due messages only after up to 5 seconds."""
     return "delays"
 
 
 async def collect(consumer, count, seconds=60.0):
-    """Receive and finish so many messages."""
+    """Receive and finish a number of messages."""
     got = []
     async with asyncio.timeout(seconds):
         while len(got) < count:
@@ -149,7 +149,7 @@ async def test_a_message_published_without_a_delay_does_not_wait_for_others(nsqd
     assert (await collect(consumer, 1)) == [b"now"]
 
 
-async def test_touching_keeps_a_message_and_not_touching_loses_it(nsqd, old_topic, open_all):
+async def test_a_touched_message_is_kept_and_another_one_times_out(nsqd, old_topic, open_all):
     producer = await open_all(Producer([nsqd.address]))
     consumer = await open_all(Consumer(old_topic, "c", [nsqd.address], options=TOUCHED, max_in_flight=2))
     await producer.publish(old_topic, [b"kept", b"lost"])
@@ -163,7 +163,7 @@ async def test_touching_keeps_a_message_and_not_touching_loses_it(nsqd, old_topi
         again = await consumer.receive(1, 0.3)
     assert [(message.body, message.attempts) for message in again] == [(b"lost", 2)]
     held[b"kept"].touch()
-    held[b"lost"].finish()  # which is refused, and no reason to end the connection
+    held[b"lost"].finish()  # nsqd refuses that without closing the connection
     again[0].finish()
     held[b"kept"].finish()
     assert consumer.connections[0].is_open
@@ -177,7 +177,7 @@ async def test_the_messages_of_a_dead_client_are_delivered_to_another_after_thei
     await dying.open()
     await producer.publish(old_topic, [b"x"])
     (held,) = await dying.receive(1, 20.0)
-    held.connection._transport.abort()  # it says nothing more
+    held.connection._transport.abort()  # without closing the connection properly
     await dying.close()
     other = await open_all(Consumer(old_topic, "c", [nsqd.address], options=QUICK))
     (again,) = await other.receive(1, 20.0)
@@ -212,7 +212,7 @@ async def test_encrypted_connections_carry_the_same(start_nsqd, tmp_path, topic,
     bodies = [b"%d" % number * 100 for number in range(100)]
     await producer.publish(topic, bodies)
     assert sorted(await collect(consumer, 100)) == sorted(bodies)
-    with pytest.raises(ConnectionFailed):  # nobody vouches for this server
+    with pytest.raises(ConnectionFailed):  # no authority has signed the server's certificate
         await Connection.open(*server.address, NsqOptions(tls=ssl.create_default_context()))
 
 
@@ -257,7 +257,7 @@ async def test_producer_and_consumer_come_back_after_nsqd_was_killed(start_nsqd,
     await asyncio.to_thread(server.start)
     await publishing
     while await collect(consumer, 1) != [b"after"]:
-        pass  # the one from before may come again: nsqd was killed before it could note that it is finished
+        pass  # nsqd may send the first message again: it was killed before it could record the end
 
 
 async def test_several_nsqd_are_found_by_nsqlookupd_and_their_messages_shared_out(
@@ -283,7 +283,7 @@ async def test_several_nsqd_are_found_by_nsqlookupd_and_their_messages_shared_ou
 
 
 async def test_one_message_in_flight_is_shared_by_two_nsqd(start_nsqd, topic, open_all):
-    """With less to share out than connections they take turns, so that none starves."""
+    """If the limit is smaller than the number of connections, they take turns, so that none starves."""
     addresses = [(await asyncio.to_thread(start_nsqd)).address for _ in range(2)]
     for number, address in enumerate(addresses):
         producer = await open_all(Producer([address]))

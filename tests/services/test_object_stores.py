@@ -1,4 +1,4 @@
-"""Every file format on S3 and on Google Cloud Storage: the same file as on the local disk. And downloaded files there."""
+"""Each file format on S3 and Google Cloud Storage: the same file as on the local disk. Also downloaded files."""
 
 import gzip
 import hashlib
@@ -33,7 +33,7 @@ PDF = b"%PDF" + bytes(range(256)) * 4000
 @pytest.fixture(params=["s3", "gcs"])
 def server(request, monkeypatch):
     if request.param == "gcs":
-        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # gRPC, which the emulator lacks
+        monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")  # the emulator has no gRPC
         pytest.importorskip("gcsfs", reason="no gcsfs: pip install gcsfs")
     return running(request.param)
 
@@ -81,7 +81,7 @@ def test_every_format_is_the_same_as_on_the_local_disk(server, bucket, site, tmp
 
 
 def content(suffix, data):
-    """Return what a file contains, whatever its compression and the time at which it was written."""
+    """Return the content of a file without its compression and its time of writing."""
     if suffix == "xlsx":
         return [[cell.value for cell in row] for row in load_workbook(io.BytesIO(data)).active.rows]
     if suffix == "parquet":

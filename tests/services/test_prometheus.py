@@ -53,7 +53,7 @@ FAULTS = [
     ),
     ("SkitterNoWorkers", {"workers": "2x10 0x20 2x120"}),
     (
-        "SkitterNoWorkers",  # the node of a service is gone, and no other one has room
+        "SkitterNoWorkers",  # the node of a service is lost, and no other one has room
         {
             "workers": "2x10 0x20 2x120",
             'job_state{state="running"}': "1x10 0x20 1x120",
@@ -72,7 +72,7 @@ FAULTS = [
     ("SkitterMonitorViolated", {"monitors_violated": "0x10 2x20 0x120"}),
     ("SkitterJobFailed", {'job_state{state="failed"}': "0x10 1x20 0x120"}),
 ]
-"""Alerts, and series by the minute in which their fault comes and goes."""
+"""Alerts, and series by the minute at which their fault starts and ends."""
 ALERTS = {alert for alert, _ in FAULTS}
 
 
@@ -118,7 +118,7 @@ def _labelled(name):
 
 
 def with_short_durations(rules):
-    """Return alert rules whose durations of minutes are half a second to two."""
+    """Return alert rules whose durations of minutes are replaced by half a second to two."""
     for group in rules["groups"]:
         for rule in group["rules"]:
             rule["expr"] = re.sub(r"\[\d+m\]", "[2s]", rule["expr"]).replace("> 900", "> 1")
@@ -128,7 +128,7 @@ def with_short_durations(rules):
 
 
 class Prometheus:
-    """A Prometheus server on a free port, with the configuration of ``deploy`` and faster clocks."""
+    """A Prometheus server on a free port, with the configuration of ``deploy`` and shorter intervals."""
 
     def __init__(self, folder, target, *, service=False):
         self._folder = folder
@@ -136,7 +136,7 @@ class Prometheus:
         rules = with_short_durations(yaml.safe_load(RULES.read_text()))
         (folder / "alerts.yml").write_text(yaml.safe_dump(rules))
         config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
-        # A scrape that takes longer than the interval has failed, and for that time there are no series.
+        # A scrape that takes longer than the interval fails, and then there are no series.
         config["global"] = {"scrape_interval": "250ms", "evaluation_interval": "100ms"}
         config["scrape_configs"] = [config["scrape_configs"][0 if service else 1]]
         config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{target}"]
@@ -162,12 +162,12 @@ class Prometheus:
         return found["data"]["result"]
 
     def wait_for_alert(self, name, *, firing=True):
-        """Return when an alert fires, or no longer fires."""
+        """Wait until an alert fires, or no longer fires."""
         expression = f'ALERTS{{alertname="{name}",alertstate="firing",job="shop"}}'
         self.wait_for(expression if firing else f"absent({expression})")
 
     def wait_for(self, expression):
-        """Return the samples of a query as soon as there are some."""
+        """Return the samples of a query as soon as there are any."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with contextlib.suppress(urllib.error.URLError, ConnectionError):
@@ -202,27 +202,27 @@ def test_prometheus_scrapes_a_run_and_every_panel_of_the_dashboard_has_data(tmp_
         assert int(series[0]["value"][1]) <= 300
 
 
-class Moody:
-    """A site without an end, of which half the pages respond as ``mood`` says: ``good``, ``gone`` or ``busy``; or none: ``silent``."""
+class FaultySite:
+    """An endless site. ``fault``: ``good``, ``gone`` or ``busy`` (half of its pages), or ``silent`` (it does not respond)."""
 
     def __init__(self):
-        self.mood = "good"
+        self.fault = "good"
 
     def __call__(self, visit):
         number = int(visit.path[1:] or 0)
         links = "".join(f'<a href="/{4 * number + n}">x</a>' for n in range(1, 5))
         answer = Answer(links.encode(), delay=0.03)
-        if self.mood == "silent":
-            return gated(answer, lambda: self.mood != "silent")
-        if number % 2 and self.mood in {"gone", "busy"}:
-            return Answer(b"", status={"gone": 404, "busy": 503}[self.mood])
+        if self.fault == "silent":
+            return gated(answer, lambda: self.fault != "silent")
+        if number % 2 and self.fault in {"gone", "busy"}:
+            return Answer(b"", status={"gone": 404, "busy": 503}[self.fault])
         return answer
 
 
 def test_the_alerts_of_a_real_run_fire_and_recover(tmp_path, serve):
     """The shipped rules, with shorter durations, in Debian's Prometheus."""
-    moody = Moody()
-    site = serve(moody)
+    faulty = FaultySite()
+    site = serve(faulty)
     (tmp_path / "shop.py").write_text(SHOP.format(url=site.url))
     port = free_port()
     rule = {"name": "few", "rule": "failed <= 3", "during": "warn", "after": 1}
@@ -232,27 +232,27 @@ def test_the_alerts_of_a_real_run_fire_and_recover(tmp_path, serve):
         prometheus.wait_for('skitter_pages_total{job="shop"} > 20')
         prometheus.wait_for(
             'absent(ALERTS{alertstate="firing"})'
-        )  # after a pause of the run, some fire for a moment
-        for mood, alerts in (
+        )  # after a pause of the run, some alerts fire for a moment
+        for fault, alerts in (
             ("gone", {"SkitterManyFailures"}),
             ("silent", {"SkitterJobStuck", "SkitterOldLease"}),
             ("busy", {"SkitterThrottled"}),
         ):
-            moody.mood = mood
+            faulty.fault = fault
             for alert in alerts:
                 prometheus.wait_for_alert(alert)
-            moody.mood = "good"
+            faulty.fault = "good"
             for alert in alerts:
                 prometheus.wait_for_alert(alert, firing=False)
-        prometheus.wait_for_alert("SkitterMonitorViolated")  # it stands until the pass ends
+        prometheus.wait_for_alert("SkitterMonitorViolated")  # it fires until the pass ends
         run.interrupt()
         assert run.end()[0] is not None
         prometheus.wait_for_alert("SkitterMonitorViolated", firing=False)
 
 
 def test_the_alert_of_workers_that_do_not_answer_fires_and_recovers(tmp_path, serve):
-    """As on a machine that has no memory left: the process that serves the metrics is alive, its workers are not heard."""
-    (tmp_path / "shop.py").write_text(SHOP.format(url=serve(Moody()).url))
+    """As on a machine without free memory: the process that serves the metrics runs, but its workers do not respond."""
+    (tmp_path / "shop.py").write_text(SHOP.format(url=serve(FaultySite()).url))
     port = free_port()
     arguments = ["run", "shop.py", "--job", "shop", "-o", "x.jsonl", "--metrics", port, "--workers", 2,
                  "-s", "robots=no", "-s", "delay=0", "-s", "concurrency=2"]  # fmt: skip
@@ -273,10 +273,10 @@ def test_the_alert_of_workers_that_do_not_answer_fires_and_recovers(tmp_path, se
 
 
 def test_the_alert_of_a_failed_job_fires_and_recovers_in_a_service(tmp_path, serve):
-    """As the first scrape configuration says: with the token, the label of the job kept."""
+    """As in the first scrape configuration: with the token and the label of the job."""
     spiders = tmp_path / "spiders"
     spiders.mkdir()
-    working = SHOP.format(url=serve(Moody()).url)
+    working = SHOP.format(url=serve(FaultySite()).url)
     (spiders / "shop.py").write_text(working + "\n    async def start(self):\n        yield {}['seed']\n")
     (tmp_path / "token").write_text(TOKEN)
     job = {"name": "shop", "spider": "shop.py", "settings": {"robots": False, "delay": 0}}

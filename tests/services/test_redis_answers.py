@@ -1,4 +1,4 @@
-"""Answers of a server that are lost on their way: nothing is done twice."""
+"""Lost answers of a server: no call is carried out twice."""
 
 import asyncio
 import random
@@ -8,6 +8,7 @@ import pytest
 from services.as_on_disk import AsOnDisk
 from services.frontier_requests import counts, done, entries
 from services.relay import Relay
+from skitter.errors import FrontierError
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 
 
@@ -46,6 +47,23 @@ async def test_adding_unfiltered_requests_adds_once_even_if_the_answer_is_lost(s
         assert (relay.lost, result.added) == (1, 2)
         assert await counts(frontier) == {"queued": 2}
         await frontier.close()
+
+
+async def test_a_call_that_arrives_after_the_next_one_of_its_client_adds_nothing(server, join, monkeypatch):
+    """It was repeated after a lost answer, then cancelled, and stayed on its connection."""
+    frontier = await join(server.url)
+    run, sent = frontier.job._server.run, []
+
+    async def note(*call, **options):
+        sent.append(call)
+        return await run(*call, **options)
+
+    monkeypatch.setattr(frontier.job._server, "run", note)
+    await frontier.add(entries("a", dedup=False))
+    await frontier.add(entries("b", dedup=False))
+    with pytest.raises(FrontierError, match="LATE"):
+        await run(*sent[0])
+    assert await counts(frontier) == {"queued": 2}
 
 
 async def test_replaying_reports_the_right_number_when_its_answer_is_lost(server, join):

@@ -1,4 +1,4 @@
-"""Connections that break unnoticed, on both event loops: uvloop, which workers use, and that of asyncio, which embedding programs use."""
+"""Connections that break unnoticed, on uvloop, which workers use, and on asyncio's event loop, which embedding programs use."""
 
 import asyncio
 
@@ -15,14 +15,14 @@ from skitter.frontier.redis.frontier import RedisFrontier
 
 @pytest.fixture(params=[uvloop.new_event_loop, asyncio.new_event_loop], ids=["uvloop", "asyncio"])
 def run(request):
-    """Run a coroutine to its end, in a loop of its own."""
+    """Run a coroutine to its end in its own event loop."""
     with asyncio.Runner(loop_factory=request.param) as runner:
         yield runner.run
 
 
 @pytest.fixture(params=["abort", "close"])
 def break_all(request):
-    """End connections as a network does, or as a server that ends: nobody has told the client."""
+    """Break connections like a network or a server that ends: the client is not notified."""
 
     async def end(connections):
         for connection in connections:

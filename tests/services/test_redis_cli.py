@@ -1,4 +1,4 @@
-"""A fleet on a server, steered from a machine that never ran the job."""
+"""A fleet on a server, controlled from a machine that never ran the job."""
 
 import json
 import time
@@ -15,13 +15,13 @@ PAGES = 30
 
 
 def shared_file(frontier, job):
-    """A file that holds the items of all machines."""
+    """Return a file that contains the items of all machines."""
     return f"shared.jsonl?parts={frontier}/{job}:parts"
 
 
 @pytest.fixture
 def fleet(serve, tmp_path):
-    """A job kept alive by two machines, and the URL of its frontier."""
+    """A job that two machines keep alive, and the URL of its frontier."""
     site = GeneratedSite(pages=PAGES, links_per_page=12)
     server, frontier, job = serve(site), running("valkey").url, f"shop{uuid.uuid4().hex[:8]}"
     items = f"{frontier}/{job}:items"
@@ -36,7 +36,7 @@ def fleet(serve, tmp_path):
 def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
     fleet, tmp_path, monkeypatch, capsys, no_blocking_calls
 ):
-    no_blocking_calls.deactivate()  # a command line may block its own loop
+    no_blocking_calls.deactivate()  # a command may block its own loop
     job, frontier, truth, machines = fleet
     monkeypatch.chdir(tmp_path / "three")
 
@@ -102,7 +102,7 @@ def test_a_fleet_is_steered_from_a_machine_that_never_ran_it(
 
 
 def _check_summaries(folder, size):
-    """Each machine counts the items of both, and the bytes that it has not. ``size``: bytes of all items."""
+    """Check that each machine counts the items of both and the missing bytes. ``size``: bytes of all items."""
     assert size > PAGES
     summaries = [json.loads((folder / name / "summary.json").read_text()) for name in ("one", "two")]
     assert [summary["items"] for summary in summaries] == [PAGES, PAGES]

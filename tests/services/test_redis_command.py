@@ -1,11 +1,11 @@
-"""The command line and a Redis frontier that cannot be used: one line, a remedy, exit 2, and nothing begun."""
+"""Commands with an unusable Redis frontier: one line with a remedy, exit 2, and no run starts."""
 
 import socketserver
 import threading
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from services.redis_servers import PASSWORD, RedisServer, running
 
 SPIDER = """
@@ -25,7 +25,9 @@ def refusal(tmp_path):
     (tmp_path / "first.py").write_text(SPIDER)
 
     def run(url, *options):
-        line = complaint("run", "first.py", "-o", "items.jsonl", f"--frontier={url}", *options, cwd=tmp_path)
+        line = usage_error(
+            "run", "first.py", "-o", "items.jsonl", f"--frontier={url}", *options, cwd=tmp_path
+        )
         assert not (tmp_path / "items.jsonl").exists()
         assert not (tmp_path / ".skitter" / "first" / "job.json").exists()
         return line
@@ -47,7 +49,7 @@ def own_valkey():
 
 
 @pytest.mark.parametrize("url", ["redis:", "redis+sentinel://h.test"])
-def test_a_url_that_means_nothing(refusal, url):
+def test_an_invalid_url(refusal, url):
     assert "write redis://[USER:PASSWORD@]HOST[:PORT][/DB]" in refusal(url)
 
 
@@ -55,9 +57,9 @@ def test_an_unknown_kind_of_frontier(refusal):
     assert "redis+sentinel" in refusal("mysql://h.test/")
 
 
-def test_a_server_that_is_not_there(refusal, free_port):
+def test_an_unavailable_server(refusal, free_port):
     line = refusal(f"redis://127.0.0.1:{free_port}/0")
-    assert f"127.0.0.1:{free_port}/0: it does not answer" in line
+    assert f"127.0.0.1:{free_port}/0: it does not respond" in line
     assert "correct the URL of --frontier" in line
 
 
@@ -139,8 +141,8 @@ def test_foreign_keys_do_not_hide_jobs_of_the_server(refusal, own_valkey, tmp_pa
         assert "frontier format 99" in shown.stderr
 
 
-class Pretender(socketserver.BaseRequestHandler):
-    """Answers every command with one text."""
+class FakeServer(socketserver.BaseRequestHandler):
+    """A server that answers every command with the same text."""
 
     answer = b""
 
@@ -151,12 +153,12 @@ class Pretender(socketserver.BaseRequestHandler):
 
 
 @pytest.fixture
-def pretend():
-    """A server of a kind that cannot be had any more: ``url = pretend(answer)``."""
+def fake_server():
+    """Start a server of an unsupported kind: ``url = fake_server(answer)``."""
     servers = []
 
     def start(answer):
-        handler = type("Handler", (Pretender,), {"answer": answer})
+        handler = type("Handler", (FakeServer,), {"answer": answer})
         servers.append(socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler))
         servers[-1].daemon_threads = True
         threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
@@ -168,15 +170,15 @@ def pretend():
         server.server_close()
 
 
-def test_a_server_that_is_too_old(refusal, pretend):
+def test_a_server_that_is_too_old(refusal, fake_server):
     info = b"redis_version:5.0.14\r\nrun_id:1\r\nrole:master\r\n"
-    line = refusal(pretend(b"$%d\r\n%s\r\n" % (len(info), info)))
+    line = refusal(fake_server(b"$%d\r\n%s\r\n" % (len(info), info)))
     assert "is Redis 5.0.14" in line
     assert "6.2 or later" in line
 
 
-def test_a_server_that_is_not_redis(refusal, pretend):
-    assert "Redis" in refusal(pretend(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+def test_a_server_that_is_not_redis(refusal, fake_server):
+    assert "Redis" in refusal(fake_server(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -185,6 +187,6 @@ def test_a_seed_key_of_another_kind(tmp_path, own_valkey, workers):
     server.ask("HSET", "seeds", "a", "b")
     (tmp_path / "first.py").write_text(SPIDER)
     options = (f"--frontier={server.url}", "--seed-key=seeds", f"--workers={workers}")
-    line = complaint("run", "first.py", "-o", "items.jsonl", *options, cwd=tmp_path)
+    line = usage_error("run", "first.py", "-o", "items.jsonl", *options, cwd=tmp_path)
     assert "seed key seeds is a hash" in line
     assert server.ask("HGET", "seeds", "a") == b"b"

@@ -1,4 +1,4 @@
-"""Several workers of one job, and what is left of it on the server."""
+"""Several workers of one job, and the keys that a job leaves on the server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Items in Redis lists and streams: each committed item once, whoever dies between."""
+"""Items in Redis lists and streams: each committed item is pushed once, even if processes die."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ class Shop:
         return open_output(f"{server or self.server}/0/shop:items{options}")
 
     async def write(self, worker, *pages, commit=True, store=None):
-        """Let a worker write pages of items; ``commit`` records them."""
+        """Let a worker write pages of items. ``commit`` records them."""
         store = PartFileStore() if store is None else store
         await store.open(StoreContext("shop", worker, str(self._folder)))
         for page in pages:
@@ -76,7 +76,7 @@ async def test_a_consumer_that_takes_items_does_not_get_them_again(shop, ask):
 
 
 async def test_a_push_that_is_cancelled_ends_at_whatever_step_it_is(shop):
-    """A run ends only when the task that pushes items has ended."""
+    """A run must not end before the task that pushes items."""
     store = await shop.write("w1", *[[number] for number in range(5)])
     finished = False
     steps = 0
@@ -134,7 +134,7 @@ async def test_a_push_whose_answer_was_lost_is_not_done_twice(shop, ask, server,
 
         monkeypatch.setattr(CommittedRanges, "blocks", losing)
         output = shop.output(server=relay.url.removesuffix("/0"))
-        with contextlib.suppress(StoreError):  # or the client tries again by itself
+        with contextlib.suppress(StoreError):  # unless the client tries again by itself
             await output.emit(shop.context, shop.ranges)
         assert relay.lost >= 1
         monkeypatch.setattr(CommittedRanges, "blocks", blocks)
@@ -217,7 +217,7 @@ async def test_an_item_without_the_field_of_its_key_fails_its_page_only(shop, as
     await store.close()
 
 
-async def test_a_key_of_another_kind_keeps_all_items_of_its_step_back(shop, ask, keyed, monkeypatch):
+async def test_a_key_of_another_kind_delays_all_items_of_its_step(shop, ask, keyed, monkeypatch):
     await ask.flushdb()
     monkeypatch.setattr("skitter.store.redis_output._PUSH_BYTES", 1 << 18)
     output, store = keyed()
@@ -242,7 +242,7 @@ async def test_a_key_of_another_kind_keeps_all_items_of_its_step_back(shop, ask,
         ("redis://h/0/items?colour=red", "colour"),
     ],
 )
-def test_an_address_that_means_nothing_is_refused(target, field):
+def test_an_invalid_address_is_refused(target, field):
     with pytest.raises(StoreError, match=re.escape(repr(target))) as refusal:
         open_output(target)
     assert refusal.value.field == field
@@ -257,7 +257,7 @@ def test_a_serializer_that_does_not_exist_is_refused(name):
 
 
 async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free_port):
-    """That it waits at all is shown by ``test_store_outage``."""
+    """``test_store_outage`` shows that it waits at all."""
     await shop.write("w1", range(3))
     output = shop.output("?outage_timeout=0", f"redis://127.0.0.1:{free_port}")
     with pytest.raises(StoreError, match=r"127\.0\.0\.1") as refusal:
@@ -265,7 +265,7 @@ async def test_the_last_push_waits_no_longer_for_a_server_than_it_may(shop, free
     assert "same command again" in refusal.value.remedy
 
 
-async def test_a_server_that_is_unavailable_and_a_key_of_another_kind_are_said_before_the_crawl(
+async def test_an_unavailable_server_and_a_key_of_another_kind_are_reported_before_the_crawl(
     shop, ask, free_port
 ):
     with pytest.raises(StoreError, match=f"127.0.0.1:{free_port}"):

@@ -1,4 +1,4 @@
-"""The lastmod of a sitemap on a shared frontier: another machine fetches the pages than the one that reads the sitemap."""
+"""The lastmod of a sitemap on a shared frontier: one machine reads the sitemap, another one fetches the pages."""
 
 from typing import ClassVar
 

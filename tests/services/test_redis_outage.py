@@ -33,7 +33,7 @@ async def test_an_outage_is_waited_for_and_reported_once(own_server, join, caplo
     assert await waiting[2] == [False]
     assert await counts(frontier) == {"queued": 1, "done": 2}
     said = [record.getMessage() for record in caplog.records]
-    assert sum("it does not answer" in line for line in said) == 1
+    assert sum("it does not respond" in line for line in said) == 1
     assert sum("is back after" in line for line in said) == 1
 
 
@@ -76,7 +76,7 @@ async def test_a_process_that_ends_limits_its_wait_for_the_server(own_server, jo
         with pytest.raises(FrontierError, match=server.url):
             await frontier.status()
     await asyncio.to_thread(server.start)
-    await frontier.notes.get("a")  # a server that answers is used as before
+    await frontier.notes.get("a")  # an available server is used as before
 
 
 async def test_a_server_that_forgot_its_scripts_gets_them_again(own_server, join):
@@ -88,36 +88,36 @@ async def test_a_server_that_forgot_its_scripts_gets_them_again(own_server, join
 
 
 @pytest.fixture
-async def set_back(own_server, join):
-    """A job whose server goes back to how it was at ``remember``, as after a fail-over or with a slow log."""
+async def rolled_back(own_server, join):
+    """A job whose server returns to the state of ``snapshot``, as after a fail-over or with a slow log."""
     server = own_server()
     frontier = await join(server.url)
 
-    class SetBack:
+    class RollBack:
         def __init__(self):
             self.frontier = frontier
 
-        async def remember(self):
+        async def snapshot(self):
             async with redis.asyncio.Redis.from_url(
                 server.url, driver_info=None, socket_timeout=None
             ) as client:
                 await client.execute_command("SAVE")
 
-        async def go_back(self):
+        async def roll_back(self):
             server.kill()
             await asyncio.to_thread(server.start)
 
-    yield SetBack()
+    yield RollBack()
     await frontier.close()
 
 
-async def test_pages_committed_after_the_last_snapshot_are_fetched_again(set_back):
-    frontier = set_back.frontier
+async def test_pages_committed_after_the_last_snapshot_are_fetched_again(rolled_back):
+    frontier = rolled_back.frontier
     await frontier.add(entries("a", "b"))
-    await set_back.remember()
+    await rolled_back.snapshot()
     first, second = (await frontier.lease("w", 2)).leases
     assert await frontier.commit(done(first, entries=entries("child"), counters={"pages": 1})) == [True]
-    await set_back.go_back()
+    await rolled_back.roll_back()
     assert await frontier.commit(done(second)) == [False]
     again = (await frontier.lease("w", 9)).leases
     assert sorted(lease.url[-1] for lease in again) == ["a", "b"]
@@ -126,22 +126,22 @@ async def test_pages_committed_after_the_last_snapshot_are_fetched_again(set_bac
     assert await counts(frontier) == {"queued": 1, "done": 2}
 
 
-async def test_a_setback_is_reported_with_the_first_leases_after_it(set_back):
-    frontier = set_back.frontier
-    await set_back.remember()
+async def test_a_setback_is_reported_with_the_first_leases_after_it(rolled_back):
+    frontier = rolled_back.frontier
+    await rolled_back.snapshot()
     assert not (await frontier.lease("w", 1)).data_loss
-    await set_back.go_back()
+    await rolled_back.roll_back()
     assert (await frontier.lease("w", 1)).data_loss
     assert not (await frontier.lease("w", 1)).data_loss
 
 
-async def test_seeds_that_were_lost_are_not_skipped(set_back):
-    frontier = set_back.frontier
+async def test_seeds_that_were_lost_are_not_skipped(rolled_back):
+    frontier = rolled_back.frontier
     claim = await frontier.claim_seeds("w")
     await frontier.add(entries("a"), SeedProgress(claim.token, 1))
-    await set_back.remember()
+    await rolled_back.snapshot()
     await frontier.add(entries("b"), SeedProgress(claim.token, 2))
-    await set_back.go_back()
+    await rolled_back.roll_back()
     assert (await frontier.add(entries("c"), SeedProgress(claim.token, 3))).added == 0
     again = await frontier.claim_seeds("w")
     assert again.position == 1

@@ -1,4 +1,4 @@
-"""A machine that is away while its pass ends and another machine begins the next one."""
+"""A machine that is suspended while its pass ends and another machine starts the next one."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ class Itemised(Chain):
 
 @pytest.fixture
 def sleeper(server, serve, tmp_path, job_name, monkeypatch):
-    """A machine whose worker sleeps between the end of the job and its next call; others lease once it has done its work."""
+    """A machine whose worker sleeps between the end of the job and its next call. Others lease once it is asleep."""
     lease = RedisFrontier.lease
     asleep, awake = asyncio.Event(), asyncio.Event()
     of_sleeper = []
@@ -98,7 +98,7 @@ async def test_the_seeds_of_a_recrawl_are_loaded_by_a_worker_that_slept_through_
 
 
 class Killed(BaseException):
-    """The end of the process."""
+    """Ends the process."""
 
 
 async def test_a_recrawl_first_delivers_the_items_of_a_pass_that_was_killed_at_its_end(
@@ -145,7 +145,7 @@ async def test_the_pass_stays_open_while_handlers_of_another_machine_may_add_req
     idle = WorkerReport("idle", "elsewhere", 1, "1", 0.0, 1, 0, 0, 0, 0, 0, 0.0)
     await other.reports.announce(idle, 60.0)
     await other.notes.put(PARTICIPANTS, msgspec.msgpack.encode(Participants(idle_at={"idle": ""})), NOTE_TTL)
-    for _ in range(2):  # neither a machine that stops nor one that joins
+    for _ in range(2):  # neither when a machine stops nor when one joins
         result = await Crawl(spec, spider_class=Chain).run()
         assert (result.state, result.ended_pass) == (JobState.FINISHED, None)
     await other.reports.announce(idle, 0.0)

@@ -1,4 +1,4 @@
-"""What a Redis frontier keeps of named queues on its server."""
+"""Data of named queues that a Redis frontier keeps on its server."""
 
 import uuid
 
@@ -16,7 +16,7 @@ NOW = 1_700_000_000.0
 
 @pytest.fixture
 async def job():
-    """Open a job: ``frontier, ask = await job(queues)``; ``ask`` speaks to the server about a key of it."""
+    """Open a job: ``frontier, ask = await job(queues)``; ``ask`` sends the server a command about one of its keys."""
     server = running("valkey")
     opened = []
 

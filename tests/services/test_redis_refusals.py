@@ -1,4 +1,4 @@
-"""Forms of addresses, and what is refused when a job is opened."""
+"""Forms of addresses, and errors when a job is opened."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def test_a_message_never_holds_the_password(free_port, join):
         "redis+sentinel://h.test/", "redis+sentinel://h.test/main/one", "redis+sentinel:///main",
     ],
 )  # fmt: skip
-async def test_a_url_that_means_nothing_is_refused(url, join):
+async def test_an_invalid_url_is_refused(url, join):
     with pytest.raises(FrontierError) as refusal:
         await join(url)
     assert "redis://" in refusal.value.remedy
@@ -72,7 +72,7 @@ async def test_an_address_of_ipv6_is_reported_as_it_is_written(free_port, join, 
     assert (refusal.value.field, refusal.value.remedy) == ("frontier", START_SERVER)
 
 
-async def test_a_server_that_is_not_there_is_reported_at_once(free_port, join):
+async def test_an_unavailable_server_is_reported_at_once(free_port, join):
     with pytest.raises(FrontierError, match=f"127.0.0.1:{free_port}") as refusal:
         await join(f"redis://127.0.0.1:{free_port}/0")
     assert (refusal.value.field, refusal.value.remedy) == ("frontier", START_SERVER)

@@ -1,4 +1,4 @@
-"""Seeds that foreign programs put on the server: nothing is lost on the way, whoever dies."""
+"""Seeds that other programs put on the server: none is lost, even if processes die."""
 
 import asyncio
 
@@ -12,6 +12,7 @@ from skitter.errors import FrontierError, SeedKeyError
 from skitter.frontier.records import JobState, Outcome, Resolution, SeedProgress
 from skitter.frontier.redis import seed_keys
 from skitter.frontier.redis.frontier import RedisFrontier
+from skitter.frontier.workers import WorkerReport
 from skitter.item import OutputRange
 from skitter.politeness import HostLimits, Politeness
 from skitter.request import decode_request
@@ -25,7 +26,7 @@ ALL = Politeness(HostLimits(delay=0.0, concurrency_per_slot=1000))
 
 @pytest.fixture
 def begin(server, join, ask):
-    """Begin a job that takes seeds from two keys."""
+    """Start a job that takes seeds from two keys."""
     now = [1_700_000_000.0]
 
     async def begin_job(**options):
@@ -45,9 +46,9 @@ def gatherer():
 
 
 async def settle_all(frontier):
-    """Do what a worker does until there is nothing more."""
-    outside = ExternalSeedReader(frontier.seed_keys, gatherer())
-    while (batch := await frontier.seed_keys.take(3)) is not None:
+    """Process all requests like a worker."""
+    outside = ExternalSeedReader(frontier.seed_keys, gatherer(), "w")
+    while (batch := await frontier.seed_keys.take("w", 3)) is not None:
         await outside.settle(batch)
 
 
@@ -77,7 +78,7 @@ async def test_the_first_key_comes_first(begin, ask):
     frontier = await begin()
     for key in KEYS:
         await ask.rpush(key, *(f"http://a.test/{key}{n}" for n in range(4)))
-    batch = await frontier.seed_keys.take(6)
+    batch = await frontier.seed_keys.take("w", 6)
     assert [seed.key for seed in batch.seeds] == [KEYS[0]] * 4 + [KEYS[1]] * 2
 
 
@@ -138,11 +139,11 @@ async def test_a_bad_seed_is_shown_as_one_line_without_control_characters(begin,
 async def test_seeds_taken_by_a_dead_worker_go_to_another_and_are_added_once(begin, ask, server):
     frontier = await begin()
     await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
-    taken = await frontier.seed_keys.take(3)
+    taken = await frontier.seed_keys.take("w", 3)
     assert len(taken.seeds) == 3
-    await settle_all(frontier)  # another worker: the rest
+    await settle_all(frontier)  # another worker: the remaining seeds
     assert await counts(frontier) == {"queued": 2}
-    assert await frontier.seed_keys.take(3) is None
+    assert await frontier.seed_keys.take("w", 3) is None
     frontier.now[0] += 11.0
     await settle_all(frontier)
     assert await counts(frontier) == {"queued": 5}
@@ -151,12 +152,36 @@ async def test_seeds_taken_by_a_dead_worker_go_to_another_and_are_added_once(beg
     assert await counts(frontier) == {"queued": 5}
 
 
+async def leave(frontier, worker):
+    report = WorkerReport(worker, "host", 1, "1", 0.0, 1, 0, 0, 0, 0, 0, 0.0)
+    await frontier.reports.announce(report, 0.0)
+
+
+@pytest.mark.parametrize("ended", [RedisFrontier.abandon, leave])
+async def test_seeds_taken_by_a_worker_that_died_or_left_are_free_at_once(begin, ask, ended):
+    frontier = await begin()
+    await ask.lpush(KEYS[0], *(f"http://a.test/{n}" for n in range(5)))
+    taken = await frontier.seed_keys.take("gone", 3)
+    other = await frontier.seed_keys.take("alive", 9)
+    await ended(frontier, "gone")
+    assert (await frontier.status()).state is JobState.RUNNING, "its seeds are not settled"
+    entry = gatherer().entry(Request("http://a.test/late"))
+    assert await frontier.seed_keys.settle(taken.token, [entry], []) is False
+    again = await frontier.seed_keys.take("heir", 9)
+    assert again.seeds == taken.seeds
+    assert await frontier.seed_keys.take("heir", 9) is None, "a live worker keeps its seeds"
+    reader = ExternalSeedReader(frontier.seed_keys, gatherer(), "heir")
+    await reader.settle(again)
+    await reader.settle(other)
+    assert await counts(frontier) == {"queued": 5}
+
+
 async def test_a_job_is_not_finished_while_a_seed_is_anywhere(begin, ask):
     frontier = await begin()
     assert (await frontier.status()).state is JobState.FINISHED
     await ask.sadd(KEYS[1], "http://a.test/")
     assert (await frontier.lease("w", 1)).state is JobState.RUNNING
-    batch = await frontier.seed_keys.take(9)
+    batch = await frontier.seed_keys.take("w", 9)
     assert (await frontier.lease("w", 1)).state is JobState.RUNNING
     assert await frontier.seed_keys.settle(batch.token, [], []) is True
     assert (await frontier.status()).state is JobState.FINISHED
@@ -166,9 +191,9 @@ async def test_while_much_is_queued_seeds_stay_where_they_are(begin, ask, monkey
     frontier = await begin()
     await ask.lpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     monkeypatch.setattr(seed_keys, "MAX_QUEUED", 1)
-    batch = await frontier.seed_keys.take(1)
-    await ExternalSeedReader(frontier.seed_keys, gatherer()).settle(batch)
-    assert await frontier.seed_keys.take(1) is None
+    batch = await frontier.seed_keys.take("w", 1)
+    await ExternalSeedReader(frontier.seed_keys, gatherer(), "w").settle(batch)
+    assert await frontier.seed_keys.take("w", 1) is None
     assert await ask.llen(KEYS[0]) == 1
 
 
@@ -192,8 +217,8 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
         '{"uri": "http://a.test/4"}',
     ]
     await ask.lpush(KEYS[0], *seeds)
-    batch = await frontier.seed_keys.take(9)
-    await ExternalSeedReader(frontier.seed_keys, gatherer(), seed_format="scrapy-redis").settle(batch)
+    batch = await frontier.seed_keys.take("w", 9)
+    await ExternalSeedReader(frontier.seed_keys, gatherer(), "w", seed_format="scrapy-redis").settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
     assert [request.cookies for request in requests] == [{}, {"sid": "x"}, {}, {}, {}]
@@ -209,7 +234,7 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
 
 
 class Ids(Spider):
-    """Its seeds are ids, not URLs."""
+    """A spider whose seeds are ids, not URLs."""
 
     def make_request_from_data(self, data):
         if data == b"none":
@@ -222,8 +247,8 @@ class Ids(Spider):
 async def test_a_spider_reads_seeds_in_its_own_format(begin, ask):
     frontier = await begin()
     await ask.zadd(KEYS[0], {"7": 3, "8": 9, "rubbish": 1, "none": 1, "1-2-3": 2, "5-none": 1, "5-x": 1})
-    batch = await frontier.seed_keys.take(9)
-    await ExternalSeedReader(frontier.seed_keys, gatherer(), spider=Ids()).settle(batch)
+    batch = await frontier.seed_keys.take("w", 9)
+    await ExternalSeedReader(frontier.seed_keys, gatherer(), "w", spider=Ids()).settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
     assert [(request.url, request.meta, request.priority) for request in requests] == [
@@ -236,23 +261,23 @@ async def test_a_spider_reads_seeds_in_its_own_format(begin, ask):
     assert "NoneType" in letters["none"]
 
 
-async def test_a_key_of_another_kind_is_said_in_one_line(begin, ask):
+async def test_a_key_of_another_kind_is_reported_in_one_line(begin, ask):
     frontier = await begin()
     await ask.hset(KEYS[0], "a", "b")
     with pytest.raises(SeedKeyError, match="t:first is a hash") as refusal:
-        await frontier.seed_keys.take(1)
+        await frontier.seed_keys.take("w", 1)
     assert "sorted set" in refusal.value.remedy
 
 
-async def test_nothing_is_taken_out_of_one_key_while_another_is_of_a_wrong_kind(begin, ask):
+async def test_no_seed_is_taken_while_another_key_is_of_a_wrong_kind(begin, ask):
     frontier = await begin()
     await ask.rpush(KEYS[0], "http://a.test/1", "http://a.test/2")
     await ask.set(KEYS[1], "a text")
     with pytest.raises(SeedKeyError, match="t:second is a string"):
-        await frontier.seed_keys.take(9)
+        await frontier.seed_keys.take("w", 9)
     assert await ask.llen(KEYS[0]) == 2
     await ask.delete(KEYS[1])
-    assert len((await frontier.seed_keys.take(9)).seeds) == 2
+    assert len((await frontier.seed_keys.take("w", 9)).seeds) == 2
 
 
 async def test_the_queue_of_a_job_is_not_a_seed_key(begin):
@@ -307,7 +332,7 @@ async def test_items_of_a_task_are_counted_in_a_plain_key_that_runs_out(begin, a
     assert 0 < await ask.ttl("shop:count:books") <= 50
 
 
-async def test_a_plain_counter_that_cannot_be_raised_breaks_no_commit_off(begin, ask):
+async def test_a_plain_counter_that_cannot_be_increased_aborts_no_commit(begin, ask):
     frontier = await begin(group_counter_prefix="shop:count:", group_counter_ttl=50.0)
     await ask.set("shop:count:books", "many")
     await frontier.add(entries("a"))

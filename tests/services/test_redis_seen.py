@@ -1,4 +1,4 @@
-"""Known fingerprints on a server: what they cost, and that none is lost or made up."""
+"""Known fingerprints on a server: their memory use, and that none is lost or invented."""
 
 import random
 
@@ -80,9 +80,9 @@ async def test_an_exact_filter_is_not_misled_by_fingerprints_that_are_nearly_the
 
 
 async def test_a_compact_filter_is_wrong_as_often_as_is_stated(server, join, ask):
-    """With 4 bytes of each of N fingerprints kept: N / 2**32 of the unknown ones; the bound keeps that under the rate.
+    """With 4 bytes of each of N fingerprints, N / 2**32 of the unknown ones match. The bound keeps that below the rate.
 
-    16 of those 32 bits are the same here, so that errors are 65,536 times as frequent, and can be counted.
+    16 of these 32 bits are equal here, so that errors are 65,536 times as frequent and can be counted.
     """
     frontier = await join(server.url, seen_filter="compact", seen_error_rate=0.1)
     rng = random.Random(3)

@@ -1,4 +1,4 @@
-"""A stop on a frontier that machines share is one of this machine alone, whenever it comes and whether the server answers."""
+"""A stop on a shared frontier concerns this machine only, at any time and whether or not the server answers."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ from skitter.worker import worker as worker_module
 
 
 class SlowOpening(HttpFetcher):
-    """Takes as long to open as the test wants."""
+    """Delays its opening until the test continues it."""
 
     opening = asyncio.Event()
     may_open = asyncio.Event()
@@ -29,7 +29,7 @@ class SlowOpening(HttpFetcher):
 
 
 class Waiting(Spider):
-    """Would wait for seeds for ever."""
+    """Would wait for seeds forever."""
 
     start_urls = ("http://127.0.0.1:9/",)
     custom_settings = {"fetcher": lambda _context: SlowOpening(), "wait_for_seeds": True, "robots": "no"}  # noqa: RUF012 - as a user writes it
@@ -43,7 +43,7 @@ def fresh_events():
     SlowOpening.opening, SlowOpening.may_open = asyncio.Event(), asyncio.Event()
 
 
-async def test_a_worker_that_still_opens_its_fetcher_hears_of_a_stop(tmp_path, job_name):
+async def test_a_worker_that_is_opening_its_fetcher_receives_a_stop(tmp_path, job_name):
     spec = JobSpec(
         job=job_name, spider=f"{__name__}:Waiting", frontier=running("valkey").url, home=str(tmp_path)
     )
@@ -94,7 +94,7 @@ async def test_a_stop_ends_a_run_whose_server_is_unavailable(
 
 
 class Finishing(Spider):
-    """Is finished at once: its page cannot be fetched."""
+    """Finishes immediately, because its page cannot be fetched."""
 
     start_urls = ("http://127.0.0.1:9/",)
     custom_settings = {"max_retries": 0, "robots": "no"}  # noqa: RUF012 - as a user writes it

@@ -1,4 +1,4 @@
-"""Scripts as they are for a server that keeps its data on disk, each in a transaction, over each server there is."""
+"""Scripts in transactions, as on a server that keeps its data on disk, on each kind of server."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ return {string.format('%.17g', floors.deadlines), floors['new default'], floors[
 
 @pytest.fixture
 def in_transactions(join):
-    """Join a job as it is on a server that keeps its data on disk, whatever the server is."""
+    """Join a job as on a server that keeps its data on disk, whatever the server is."""
     return lambda url: join(AsOnDisk(url))
 
 
@@ -58,7 +58,7 @@ async def test_exactly_the_taken_elements_of_a_sorted_set_are_removed(server, in
     await frontier.commit(done(*taken, entries=entries("new", host="d.test")))
     (left, *_) = (await frontier.lease("w", 2)).leases
     await frontier.add(entries("x", "y", host="e.test"))
-    for _ in range(30):  # three of four calls, drawn at random, read the set of slots that were leased from
+    for _ in range(30):  # three of four calls, chosen at random, read the set of slots with leases
         await frontier.lease("w", 0)
     names = {key.rpartition(":")[2]: key for key in keys_of(frontier.job.name)}
     deadline, new, ready = await ask.eval(FLOORS, 1, names["job"])

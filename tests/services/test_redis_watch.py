@@ -1,8 +1,8 @@
-"""`skitter status --watch` where nobody sees it: a file of lines that outlives its server's outages."""
+"""`skitter status --watch` without a terminal: it writes lines to a file, and survives outages of its server."""
 
 import json
 
-from cli_command import Logged, complaint, skitter
+from cli_command import Logged, skitter, usage_error
 from skitter.testing import GeneratedSite
 
 
@@ -31,7 +31,7 @@ def test_a_watch_outlives_an_outage_of_its_server_and_ends_with_its_job(serve, o
             watch.wait_for(lambda: watch.out)
             server.kill()
             watch.wait_for(lambda: "trying again" in watch.log)
-            assert "does not answer" in complaint(*watching, cwd=folders[2])
+            assert "does not respond" in usage_error(*watching, cwd=folders[2])
             seen = len(watch.out)
             server.start()
             watch.wait_for(lambda: len(watch.out) > seen + 3)

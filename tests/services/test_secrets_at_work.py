@@ -1,4 +1,4 @@
-"""The passwords of outputs and frontiers in real runs: in no note, log, list of processes or answer of a command."""
+"""Passwords of outputs and frontiers in real runs: they are in no note, log, process list or command output."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import psutil
 import pytest
 from redis import Redis
 
-from cli_command import SHOP, Running, SlowingSite, complaint, skitter, truth_of
+from cli_command import SHOP, Running, SlowingSite, expected_urls, skitter, usage_error
 from services.redis_servers import RedisServer
 from services.store_servers import running
 from skitter.run.job import JobFolder, JobSpec
@@ -32,7 +32,7 @@ def crawl(serve, tmp_path):
     slowing = SlowingSite(site, after=20, delay=1.0)
     server = serve(slowing)
     (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
-    return Crawl(tmp_path, slowing, truth_of(site, server))
+    return Crawl(tmp_path, slowing, expected_urls(site, server))
 
 
 class Crawl:
@@ -54,7 +54,7 @@ def wait_for(fact):
     deadline = time.monotonic() + 60
     while not fact():
         assert time.monotonic() < deadline
-        time.sleep(0.02)  # between two looks at other processes
+        time.sleep(0.02)  # polls other processes
 
 
 def is_hidden(text):
@@ -76,7 +76,7 @@ def test_a_password_in_a_url_is_seen_in_no_worker_and_kept_in_no_file(crawl, ser
         for worker in owner.children():
             assert is_hidden(" ".join(worker.cmdline()))
             assert is_hidden(" ".join(worker.environ().values()))
-        crawl.site.go_on.set()
+        crawl.site.released.set()
         status, out, err = run.end()
     assert status == 0, err
     assert is_hidden(out + err + (crawl.folder / "sum.json").read_text())
@@ -99,11 +99,11 @@ def test_a_resumed_run_reads_the_password_from_a_file_and_reports_a_missing_one(
         wait_for(lambda: server_pages(server) > 5)
         run.process.send_signal(signal.SIGINT)
         status, _, err = run.end()
-    crawl.site.go_on.set()
+    crawl.site.released.set()
     assert status == 130, err
     begun = in_list(server)
     for words in (crawl.words("-o", f"redis://{place}"), ("resume", "shop")):
-        line = complaint(*words, cwd=crawl.folder)
+        line = usage_error(*words, cwd=crawl.folder)
         assert f"127.0.0.1:{server.port}/0 refuses the user or the password" in line
         assert "set SKITTER_OUTPUT_REDIS_PASSWORD" in line
     (crawl.folder / "word").write_text(f"{HIDDEN}\n")
@@ -112,25 +112,25 @@ def test_a_resumed_run_reads_the_password_from_a_file_and_reports_a_missing_one(
     assert told.returncode == 0, told.stderr
     assert (
         "is a new output of job" not in told.stderr
-    )  # the same output, though its URL lacks the password now
+    )  # the output is the same, though its URL lacks the password now
     assert set(begun) <= set(in_list(server))
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
 
 
 @pytest.mark.parametrize(("kind", "of_client"), [("postgresql", "PGPASSWORD"), ("mysql", "MYSQL_PWD")])
-def test_databases_take_the_password_from_outside(kind, of_client, crawl):
-    crawl.site.go_on.set()
+def test_databases_take_the_password_from_the_environment(kind, of_client, crawl):
+    crawl.site.released.set()
     server = running(kind)
     place = server.url.replace(f":{server.password}@", "@") + "?table=secrets_at_work"
     assert of_client not in os.environ
-    line = complaint(*crawl.words("-o", place), cwd=crawl.folder)
+    line = usage_error(*crawl.words("-o", place), cwd=crawl.folder)
     assert "refuses the user or the password" in line
     assert f"set SKITTER_OUTPUT_{kind.upper()}_PASSWORD or {of_client}" in line
     outside = {f"SKITTER_OUTPUT_{kind.upper()}_PASSWORD": server.password}
     told = skitter(*crawl.words("-o", place), cwd=crawl.folder, environment=outside)
     assert told.returncode == 0, told.stderr
     assert server.password not in (crawl.folder / ".skitter/shop/job.json").read_text()
-    wrong = complaint(*crawl.words("-o", place.replace("crawler@", "crawler:wrong@")), cwd=crawl.folder)
+    wrong = usage_error(*crawl.words("-o", place.replace("crawler@", "crawler:wrong@")), cwd=crawl.folder)
     assert "refuses the user or the password" in wrong
 
 
@@ -138,5 +138,5 @@ def test_a_job_whose_proxies_had_passwords_is_not_resumed_without_them(tmp_path)
     settings = {"proxies": "http://me:hidden@127.0.0.1:9"}
     JobFolder("shop", tmp_path / ".skitter").write(JobSpec(job="shop", spider="shop.py", settings=settings))
     assert notes_of(tmp_path) == []
-    line = complaint("resume", "shop", cwd=tmp_path)
+    line = usage_error("resume", "shop", cwd=tmp_path)
     assert "job 'shop' was started with passwords in proxies, which are not stored" in line

@@ -1,4 +1,4 @@
-"""Logs of jobs over the API: all that a run says, from any node, bounded, without secrets, and never in the way of the run."""
+"""Logs of jobs over the API: complete, readable from any node, bounded, without secrets, and never blocking the run."""
 
 import http.client
 import json
@@ -51,7 +51,7 @@ def site(serve):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder for nodes, with an empty one for their spiders; a password is in their environment."""
+    """A folder for nodes, with an empty folder for their spiders and a password in their environment."""
     folder = tmp_path_factory.mktemp("logs")
     (folder / "spiders").mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -61,7 +61,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["sqlite:", "valkey"])
 def nodes(request, folder):
-    """One node with files of its own, or two that share a server; for all tests that hurt none of them."""
+    """A single node with its own files, or two that share a server, for all tests that do not stop or kill them."""
     with ExitStack() as stack:
         yield [stack.enter_context(node) for node in make_nodes(folder, request.param, 9)]
 
@@ -106,7 +106,7 @@ def log_of(node, name, query=""):
 
 @contextmanager
 def stream(node, path):
-    """Call what may have no end."""
+    """Send a request whose response may be endless."""
     connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {TOKEN}"})
@@ -118,7 +118,7 @@ def stream(node, path):
 
 
 def next_line(answer):
-    """Read a line that is not a keep-alive."""
+    """Read the next line that is not a keep-alive."""
     while not (line := answer.readline()).strip():
         assert line, "it has ended"
     return line
@@ -130,12 +130,12 @@ def text_of(node, path):
 
 
 def settled(nodes, name):
-    """Wait until no node has anything more to say of a job; return its log."""
+    """Wait until no node adds lines to the log of a job. Return the log."""
     nodes[0].wait_for(f"/jobs/{name}", lambda job: not job["nodes"], "all nodes to let go")
     return log_of(nodes[0], name)
 
 
-def test_all_that_a_run_says_is_read_from_any_node_without_secrets(nodes, site, folder):
+def test_all_output_of_a_run_is_read_from_any_node_without_secrets(nodes, site, folder):
     name = "talker"
     one, two = nodes[0], nodes[-1]
     add(one, folder, name, TALKER.format(url=site.url), workers=len(nodes))
@@ -163,7 +163,7 @@ def test_all_that_a_run_says_is_read_from_any_node_without_secrets(nodes, site, 
     whole = json.dumps(lines) + "".join(node.errors for node in nodes)
     assert "hidden" not in whole
     assert "for debugging" not in whole
-    # What callers choose.
+    # Filters of the API.
     assert log_of(two, name, "&level=error") == [error]
     about_bad = [line for line in lines if f"{site.url}bad:" in line["message"]]
     assert error in about_bad
@@ -177,7 +177,7 @@ def test_all_that_a_run_says_is_read_from_any_node_without_secrets(nodes, site, 
     text = text_of(two, f"/jobs/{name}/log.txt?level=error")
     assert text.startswith(f"{error['time']} ERROR   {error['node']}/{error['worker']} {error['logger']}: ")
     assert "\n    Traceback (most recent call last):\n" in text
-    # The log of the nodes has it, too, by the level of that.
+    # The log of the node contains it as well, filtered by the log level of the node.
     told = f"{page['run']}: {error['message']}\n"
     for text in (told, "ValueError: of the callback\n"):
         wait_until(
@@ -207,12 +207,12 @@ def test_a_spider_that_cannot_be_imported_and_one_that_cannot_start_leave_a_trac
 
 
 def test_a_follower_of_a_run_gets_its_lines_as_they_arrive(nodes, serve, folder):
-    go_on = threading.Event()
+    released = threading.Event()
 
     def answer(visit):
         page = Answer(b"<title>x</title>")
-        # Only this page waits: the site goes on, with those asked for later, too.
-        return gated(page, go_on.is_set) if visit.path == "/odd" else page
+        # Only this page waits. The site serves all others, including those requested later.
+        return gated(page, released.is_set) if visit.path == "/odd" else page
 
     url = serve(answer).url
     add(nodes[0], folder, "followed", TALKER.format(url=url))
@@ -224,7 +224,7 @@ def test_a_follower_of_a_run_gets_its_lines_as_they_arrive(nodes, serve, folder)
         while not any(line["message"] == f"page {url}bad" for line in found):
             found.append(json.loads(next_line(lines)))
         assert b"ValueError" in next_line(text)
-        go_on.set()  # what was read until here came while the run was under way
+        released.set()  # all lines so far arrived during the run
         found += [json.loads(line) for line in lines.read().splitlines() if line.strip()]
         assert b"Traceback" in text.read()
     assert found == settled(nodes, "followed")
@@ -234,7 +234,7 @@ def test_a_follower_of_a_run_gets_its_lines_as_they_arrive(nodes, serve, folder)
 
 @pytest.mark.parametrize("store", ["sqlite:", "valkey"])
 def test_a_leaving_node_ends_its_streams_and_the_job_continues(store, serve, folder):
-    url = serve(lambda visit: Answer(b"", status=503)).url  # is tried again, for ever
+    url = serve(lambda visit: Answer(b"", status=503)).url  # its page is retried forever
     with ExitStack() as stack:
         one, *others = [stack.enter_context(node) for node in make_nodes(folder, store, 12)]
         settings = {"robots": False, "max_throttled": 10**6}
@@ -243,7 +243,7 @@ def test_a_leaving_node_ends_its_streams_and_the_job_continues(store, serve, fol
         with stream(one, "/jobs/endless/log.txt?follow=true") as answer:
             assert b"this node runs the job now" in next_line(answer)
             assert one.leave() == 0
-            answer.read()  # raises if it was broken off
+            answer.read()  # raises if the response was cut off
         assert "graceful shutdown exceeded" not in one.errors
         for other in others:
             lines = log_of(other, "endless")
@@ -275,7 +275,7 @@ def test_the_logs_of_a_number_of_runs_are_kept_and_erased_with_their_job(nodes, 
 
 
 def remains(nodes, run):
-    """What is left of the logs of some runs."""
+    """Return the remaining log records of some runs."""
     if len(nodes) > 1:
         return running("valkey").ask(
             "EVAL", f"redis.call('SELECT', 9) return redis.call('KEYS', '*{run}*:log*')", 0

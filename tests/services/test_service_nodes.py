@@ -1,4 +1,4 @@
-"""Nodes of a service that share a server: jobs survive nodes, single duties are done once, what is deleted is gone."""
+"""Nodes of a service that share a server: jobs survive nodes, each duty is done by one node, and deleted data is gone."""
 
 import json
 import signal
@@ -24,9 +24,9 @@ pages:
 """
 SITE = {"pages": PAGES, "hosts": 1, "page_bytes": 2000, "links_per_page": 12}
 SOME = 20
-"""Answers that a site gives before it holds all others back."""
+"""Number of answers of a site before it holds all others back."""
 DAILY = f"0 {(time.gmtime().tm_hour + 12) % 24} * * *"
-"""Whose time does not come while the tests run."""
+"""A schedule that is never due while the tests run."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def valkey():
 
 @pytest.fixture(scope="module")
 def nodes(valkey, tmp_path_factory):
-    """Two nodes for all tests that hurt none of them."""
+    """Two nodes for all tests that do not stop or kill them."""
     folder = tmp_path_factory.mktemp("nodes")
     with (
         ServiceNode(folder / "one", "--store", valkey.url) as one,
@@ -61,13 +61,13 @@ def served(site, serve):
 
 @pytest.fixture
 def held_site(serve):
-    """One that stops in the middle, until ``go_on.set()``."""
+    """A site that stops responding in the middle, until ``released.set()``."""
     return served(GatedSite(GeneratedSite(**SITE), SOME), serve)
 
 
 @pytest.fixture
 def slowing_site(serve):
-    """One that takes 20 seconds more for its pages, asked for eight at a time, unless it is told to go on."""
+    """A site that takes 20 seconds more for its pages, eight at a time, unless a test releases it."""
     return served(SlowingSite(GeneratedSite(**SITE), SOME, delay=2.0), serve)
 
 
@@ -89,7 +89,7 @@ def test_a_job_survives_the_kill_of_the_node_that_took_it(valkey, held_site, tmp
         with ServiceNode(tmp_path / "two", "--store", store) as two:
             counts = two.done("GET", "/jobs/shop")["counts"]
             assert PAGES // 10 < counts["done"] < PAGES, "it was killed in the middle"
-            held_site.go_on.set()
+            held_site.released.set()
             job = two.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
             assert job["counts"]["failed"] == 0
             assert sorted(item["url"] for item in two.all_items("shop")) == held_site.truth
@@ -103,7 +103,9 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
     with ServiceNode(tmp_path / "one", "--store", store) as one:
         upload(one, held_site)
         one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
-        assert held_site.reached.wait(PATIENCE)  # only this node has requests, and they get no answer
+        assert held_site.reached.wait(
+            PATIENCE
+        )  # only this node has requests, and the site does not answer them
         children = psutil.Process(one.process.pid).children()
         [run] = [child for child in children if "skitter.service.runner" in child.cmdline()]
         with ServiceNode(tmp_path / "two", "--store", store) as two:
@@ -112,11 +114,13 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
             is_listed = True
             while is_listed:
                 is_listed = one.name in {node["name"] for node in two.done("GET", "/nodes")["nodes"]}
-                assert is_listed or not run.is_running()  # the node has waited for it, so it is no zombie
+                assert (
+                    is_listed or not run.is_running()
+                )  # the node has waited for the run, so it is no zombie
                 assert time.monotonic() - began < PATIENCE
                 time.sleep(0.1)
             assert time.monotonic() - began > STATUS_TTL, "an announcement is valid for this time anyway"
-            held_site.go_on.set()
+            held_site.released.set()
 
 
 def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, held_site):
@@ -128,13 +132,13 @@ def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, h
     two.wait_for(
         "/jobs/nightly", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
     )
-    held_site.go_on.set()
+    held_site.released.set()
     job = one.wait_for("/jobs/nightly", lambda job: job["state"] == "finished", "the end")
     assert (job["previous"], job["skipped"]) == (None, 0)
     assert job["due"] > time.time()
     assert sorted(item["url"] for item in one.all_items("nightly")) == held_site.truth
     assert len(valkey.ask("KEYS", "skitter:{nightly.*}:job")) == 1, "one run has begun"
-    # Paused, it does not begin.
+    # A paused job does not start.
     one.done("POST", "/jobs/nightly/pause")
     make_due(valkey, "nightly")
     later = two.wait_for("/jobs/nightly", lambda job: job["skipped"], "its time")
@@ -142,7 +146,7 @@ def test_both_nodes_share_a_job_and_a_scheduled_run_begins_once(nodes, valkey, h
 
 
 def make_due(valkey, name):
-    """Let the time of a scheduled job have come; nothing else changes the record meanwhile."""
+    """Make a scheduled job due. Nothing else changes the record meanwhile."""
     key = "{skitter-service}:jobs"
     record = json.loads(valkey.ask("HGET", key, name))
     valkey.ask("HSET", key, name, json.dumps(record | {"due": time.time() - 1}))
@@ -165,7 +169,7 @@ def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, slo
     assert one.done("POST", "/jobs/shop/seeds", {"seeds": seeds}) == {"added": 1, "known": 1, "banned": 0}
     status, refusal = one.call("POST", "/jobs/shop/seeds", {"seeds": [slowing_site.url, "ftp://x/"]})
     assert (status, refusal["errors"][0]["field"]) == (422, "seeds[1]")
-    slowing_site.go_on.set()
+    slowing_site.released.set()
     two.done("POST", "/jobs/shop/resume")
     job = one.wait_for("/jobs/shop", lambda job: job["state"] == "finished", "the end")
     assert sorted(item["url"] for item in two.all_items("shop")) == slowing_site.truth
@@ -219,7 +223,7 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
     def items():
         return [item["task"] for item in two.done("GET", "/jobs/apart/items?limit=1000")["items"]]
 
-    def upload_task(name, page, follow):  # each on a host of its own: nobody waits for the other
+    def upload_task(name, page, follow):  # on different hosts, so that no task waits for the other
         recipe = (
             f"name: {name}\nstart: {page}\npages:\n"
             f"  p: {{items: {{fields: {{task: {{value: {name}}}}}}}, follow: {follow}}}\n"
@@ -263,7 +267,7 @@ def test_a_single_task_is_paused_resumed_and_begins_its_rounds_by_a_schedule(nod
 
 
 def make_round_due(valkey, job, task):
-    """Let a task have been added two days ago; nothing else changes the record meanwhile."""
+    """Pretend that a task was added two days ago. Nothing else changes the record meanwhile."""
     key = "{skitter-service}:tasks"
     record = json.loads(valkey.ask("HGET", key, job))
     for entry in record["entries"]:
@@ -284,7 +288,7 @@ def test_the_store_may_be_a_cluster(kind, held_site, tmp_path):
         two.wait_for(
             "/jobs/spread", lambda job: len({w["report"]["pid"] for w in job.get("fleet", ())}) == 2, "both"
         )
-        held_site.go_on.set()
+        held_site.released.set()
         job = two.wait_for("/jobs/spread", lambda job: job["state"] == "finished", "the end")
         assert sorted(item["url"] for item in two.all_items("spread")) == held_site.truth
         one.done("DELETE", "/jobs/spread")

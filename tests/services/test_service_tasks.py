@@ -1,4 +1,4 @@
-"""Tasks over the API of a service: outputs of their own that are read back, and a closing that is told at once."""
+"""Tasks over the API of a service: reading their own outputs, and closing a task at once."""
 
 import json
 from contextlib import ExitStack
@@ -25,7 +25,7 @@ def site(visit):
 
 @pytest.fixture(params=["sqlite:", "redis"])
 def nodes(request, tmp_path):
-    """One node with files of its own, or two that share a server."""
+    """A single node with its own files, or two that share a server."""
     with ExitStack() as stack:
         names, store = ["one"], request.param
         if store == "redis":
@@ -47,7 +47,10 @@ def add(node, job, name, url, **fields):
 
 
 def have_all_nodes_stopped(log):
-    """Whether each node that ran a job has written its outputs. A node that cannot announce itself for ten seconds no longer counts."""
+    """Return whether each node that ran a job has written its outputs.
+
+    A node that cannot announce itself for ten seconds no longer counts.
+    """
     messages = [line["message"] for line in log["lines"]]
     began = messages.count("this node runs the job now")
     return began == messages.count("this node has stopped the run as requested") > 0

@@ -18,7 +18,7 @@ def reason(*kinds: str) -> Reason:
 
 
 class Case(NamedTuple):
-    """``answer`` is called with the visit, the number of visits of the page so far, and the page without the fault.
+    """``answer`` is called with the visit, the number of visits of the page so far, and the correct page.
 
     ``dead`` is ``None`` for a page that can be fetched.
     """
@@ -26,7 +26,7 @@ class Case(NamedTuple):
     answer: Callable[[Visit, int, str], Answer | WireAnswer]
     dead: Reason | None = None
     pages: int = 2
-    """Number of pages of the site with this behaviour."""
+    """Number of pages of the site that respond like this."""
 
 
 def http_head(*headers: str, status: str = "200 OK") -> bytes:

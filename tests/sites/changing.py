@@ -1,4 +1,4 @@
-"""A shop that has two versions, with known differences between them and with or without useful validators."""
+"""A shop with two versions, known differences between them, and optional validators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import xxhash
 from skitter.testing.answer import Answer, Visit
 
 Validators = Literal["etag", "modified", "none", "new-etag", "now"]
-"""``new-etag`` and ``now`` lie: a new ``ETag`` for each response, or ``Last-Modified`` with the present time."""
+"""``new-etag`` and ``now`` are wrong: a new ``ETag`` for each response, or ``Last-Modified`` with the current time."""
 _BLOCK = 100
 """Pages of a block: a list and 99 products."""
 _RELATED = 25
@@ -24,25 +24,26 @@ _VERSION_SECONDS = 86_400
 
 
 class ExpectedChanges(msgspec.Struct, frozen=True):
-    """What the second version changes, as sets of URLs."""
+    """Changes of the second version, as sets of URLs."""
 
     new: set[str]
     changed: set[str]
     unchanged: set[str]
     missing: set[str]
-    """Pages that are still linked, but answer 404."""
+    """Pages that are still linked, but return 404."""
     unlinked: set[str]
-    """Pages that exist, but that no page links to."""
+    """Pages that exist, but are not linked."""
 
 
 class ChangingSite:
     """A front page, lists, and products with prices. Products are linked by their list and by products of the same list.
 
     In the second version, 5 % of the pages have changed, 1 % answer 404, 1 % are no longer linked (whole lists), and
-    3 % are new (whole lists), all rounded to at least one. ``POST /version/2`` begins it.
+    3 % are new (whole lists), each rounded to at least one. ``POST /version/2`` switches to it.
 
     ``pages``
         Number of pages of the first version: a multiple of 100, and one more for the front page.
+
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ChangingSite:
         self._requests = itertools.count()
 
     def __call__(self, visit: Visit) -> Answer:
-        """Return a page of the present version, or 304."""
+        """Return a page of the current version, or 304."""
         if visit.method == "POST" and visit.path.startswith("/version/"):
             self.version = int(visit.path.rpartition("/")[2])
             return Answer(b"")
@@ -73,7 +74,7 @@ class ChangingSite:
         return self._validated(visit, body)
 
     def expected_changes(self, origins: Sequence[str]) -> ExpectedChanges:
-        """Return what the second version changes, for a server with these origins."""
+        """Return the changes of the second version, for a server with these origins."""
         first, second = (self._paths(version) for version in (1, 2))
         missing = {f"/p{number}" for number in self._missing}
         changed = {"/", *(f"/p{number}" for number in self._repriced)}
@@ -86,7 +87,7 @@ class ChangingSite:
         return 100 + number % 97 + (1000 if version == 2 and number in self._repriced else 0)
 
     def prices(self, version: int) -> dict[int, int]:
-        """Return the prices of the products that can be reached in an version."""
+        """Return the prices of the products that are linked in a version."""
         numbers = (block * _BLOCK + place for block in self._lists[version] for place in range(1, _BLOCK))
         gone = self._missing if version == 2 else set()
         return {number: self.price(number, version) for number in numbers if number not in gone}

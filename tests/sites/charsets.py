@@ -1,4 +1,4 @@
-"""Pages whose charset is declared in every place, declared wrongly, or not declared at all."""
+"""Pages whose charset is declared in each possible place, declared wrongly, or not declared."""
 
 from sites.cases import Case
 from skitter.testing import Answer
@@ -19,7 +19,7 @@ _TEXTS = {"windows-1251": RUSSIAN, "koi8-r": RUSSIAN, "shift_jis": JAPANESE, "la
 
 
 def charset_case(encoding, header=None, meta="", bom=b"", codec=None):
-    """A page in ``encoding``, declared by ``header`` and ``meta``."""
+    """Return the case of a page in ``encoding``, declared by ``header`` and ``meta``."""
 
     def answer(_visit, _count, page):
         text = _TEXTS.get(encoding, RUSSIAN + JAPANESE) * 4

@@ -11,16 +11,16 @@ _PATIENCE_SECONDS = 120
 
 
 class DocsUnavailable(Exception):
-    """The package cannot be downloaded here; the message gives the reason."""
+    """The package cannot be downloaded; the message gives the reason."""
 
 
 def cache_folder():
-    """Folder of downloaded packages, kept between test runs: ``SKITTER_TEST_CACHE``, or a folder in the user's cache."""
+    """Folder of downloaded packages that is kept between test runs: ``SKITTER_TEST_CACHE``, or a folder in the user's cache."""
     return Path(os.environ.get("SKITTER_TEST_CACHE") or Path.home() / ".cache" / "skitter-tests")
 
 
 def docs_folder():
-    """Return the folder of the unpacked HTML, and download it on first use. Needs no root permissions.
+    """Return the folder with the unpacked HTML. Downloads it on first use. Needs no root permissions.
 
     Raises :class:`DocsUnavailable`.
     """
@@ -36,7 +36,7 @@ def docs_folder():
 
 def _fetch(cache):
     cache.mkdir(parents=True, exist_ok=True)
-    # Unpacked into a temporary folder that is then renamed: two test runs may do this at the same time.
+    # Unpack into a temporary folder and rename it, because two test runs may do this at the same time.
     work = cache / f"{PACKAGE}.{os.getpid()}"
     work.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""Faults between two machines, each as a page with that behaviour."""
+"""Network and server faults, each as a page with that fault."""
 
 import gzip
 import itertools
@@ -30,7 +30,7 @@ def fails(status, times, **headers):
 
 
 def first(broken, times=1):
-    """Behave like ``broken`` for the first visits, and correctly afterwards."""
+    """Behave like ``broken`` for the first visits, then correctly."""
 
     def answer(visit, count, page):
         return good(visit, count, page) if count > times else broken(visit, count, page)
@@ -82,7 +82,7 @@ def chunks_garbled(_visit, _count, page):
 
 
 def trickle(_visit, _count, page):
-    """Send slowly, with short pauses only; the whole takes about two seconds."""
+    """Send slowly, with short pauses only; the response takes about two seconds."""
     body = page.encode()
     step = len(body) // 20 + 1
     pieces = [body[i : i + step] for i in range(0, len(body), step)]

@@ -1,4 +1,4 @@
-"""A site with the faults of the real web, and the expected results of a crawl."""
+"""A site with common faults of the web, and the expected results of a crawl."""
 
 import hashlib
 import html
@@ -16,27 +16,27 @@ READ_TIMEOUT = 3.0
 TOTAL_TIMEOUT = 10.0
 RETRIES = 2
 BODY_LIMIT = 64_000_000
-"""The expected results hold for a crawler with these settings, concurrency_per_slot of at least 16 and no delay."""
+"""The expected results assume a crawler with these settings, a ``concurrency_per_slot`` of at least 16, and no delay."""
 
 _PER_LIST = 25
 
 
 class Truth(NamedTuple):
     pages: dict[str, str | None]
-    """URL and exact title of all pages that must be in the output once; ``None`` if the page is not HTML and has no title."""
+    """URL and exact title of all pages that must be in the output once. The title is ``None`` if the page is not HTML."""
     dead: dict[str, Reason]
-    """URL and reason of the requests that must be dead letters."""
+    """URL and reason of the expected dead letters."""
     dead_one_of: list[tuple[frozenset[str], Reason]]
-    """In each set, exactly one URL must be a dead letter."""
+    """Exactly one URL of each set must be a dead letter."""
     faults: dict[str, str]
     """URL and name of the fault, for messages."""
 
 
 class FaultySite:
-    """Needs a server with two hosts. It counts the visits of each path, so each crawl needs a new one.
+    """Needs a server with two hosts. It counts the visits of each path, so each crawl needs a new instance.
 
-    ``/`` links to lists, and lists link to pages. Every page that can be fetched is the only one that links to its
-    leaf, so a page that is read wrongly also shows as a missing leaf. Nothing may ever request ``/decoy/``.
+    ``/`` links to lists, and lists link to pages. Each page that can be fetched is the only link to its leaf, so that a
+    missing leaf shows a page that was read wrongly. A crawler must never request ``/decoy/``.
     """
 
     def __init__(self, plain_pages=100):
@@ -126,7 +126,7 @@ _MISSING = Answer(b"<title>Not found</title>", status=404)
 
 
 def _deal_out(plain_pages):
-    """Assign a fault to each page: the hash of the path decides."""
+    """Assign a fault to each page by the hash of its path."""
     hand = [name for name, case in _ALL.items() if name != "none" for _ in range(case.pages)]
     hand += ["none"] * plain_pages
     paths = [f"/p/{number}.html" for number in range(len(hand))]

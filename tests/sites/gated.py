@@ -8,7 +8,7 @@ _POLL_INTERVAL = 0.01
 
 
 class GatedSite:
-    """Responds like another site to a number of requests, and to all others only after ``go_on.set()``.
+    """Responds like another site to a number of requests, and to all others only after ``released.set()``.
 
     ``reached`` is set by the first request that is delayed.
     """
@@ -17,15 +17,15 @@ class GatedSite:
         self._site = site
         self._left = answers
         self.reached = threading.Event()
-        self.go_on = threading.Event()
+        self.released = threading.Event()
 
     def __call__(self, visit):
         answer = self._site(visit)
         self._left -= 1
-        if self._left >= 0 or self.go_on.is_set():
+        if self._left >= 0 or self.released.is_set():
             return answer
         self.reached.set()
-        return gated(answer, self.go_on.is_set)
+        return gated(answer, self.released.is_set)
 
 
 def gated(answer, may_go):

@@ -1,4 +1,4 @@
-"""A site whose pages are made to exhaust the memory or the time of a crawler."""
+"""A site whose pages try to exhaust the memory or the time of a crawler."""
 
 import gzip
 import itertools
@@ -16,7 +16,7 @@ LINKS = 200_000
 
 
 class Hostile(NamedTuple):
-    """One page. ``dead`` is the kind of its dead letter; ``None`` if its callback is called."""
+    """One page. ``dead`` is the kind of its dead letter, or ``None`` if its callback is called."""
 
     answer: Callable[[], Answer | WireAnswer]
     dead: str | None = None
@@ -37,7 +37,7 @@ def _names(amount):
 
 
 def _reopened(size, amount=490):
-    """Formatting elements that the parser opens again in every paragraph (WHATWG HTML, 13.2.4.3)."""
+    """Return formatting elements that the parser opens again in each paragraph (WHATWG HTML, 13.2.4.3)."""
     return _html("<p>x", size, "<p>" + "".join(f"<b {name}>" for name in _names(amount)))
 
 
@@ -55,7 +55,7 @@ def _members(size):
 
 
 def _frames(size):
-    # A frame of zstd with an empty raw block (RFC 8878, 3.1.1).
+    # A zstd frame with an empty raw block (RFC 8878, 3.1.1).
     frame = b"\x28\xb5\x2f\xfd\x20\x00\x01\x00\x00"
     return _coded("zstd", frame * (size // len(frame)))
 
@@ -164,11 +164,11 @@ PAGES: dict[str, Hostile] = {
     ),
 }  # fmt: skip
 XPATH = ("reopened", "paragraphs", "one-tag", "nested-a", "nested-div", "end-tags", "nested-span", "links")
-"""Pages that are also read by XPath, at ``/xpath/NAME``."""
+"""Pages that are also queried by XPath, at ``/xpath/NAME``."""
 
 
 def hostile_site(visit):
-    """Serve a page at ``/css/NAME`` and ``/xpath/NAME``; any other path is an ordinary page."""
+    """Serve a page at ``/css/NAME`` and ``/xpath/NAME``. Any other path is an ordinary page."""
     name = visit.path.rpartition("/")[2]
     if visit.path.startswith(("/css/", "/xpath/")) and name in PAGES:
         return PAGES[name].answer()

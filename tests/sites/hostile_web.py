@@ -1,7 +1,8 @@
-"""Hostile and odd servers in a few bytes each, and what a crawl with the settings of the test makes of each of them.
+"""Small hostile and unusual servers, and the expected outcome of a crawl with the test's settings.
 
-``CASES`` has one entry for each server, which has an address of its own. The pages that fill memory are in
-:mod:`sites.hostile`, the TLS servers in :mod:`servers.tls`.
+``CASES`` has one entry for each server, each with its own address. Pages that fill memory are in :mod:`sites.hostile`,
+TLS servers in :mod:`servers.tls`.
+
 """
 
 import gzip
@@ -22,10 +23,10 @@ MB = 1_000_000
 
 
 class Case(NamedTuple):
-    """``pages``: replies by path, or that of ``/``. Bytes are sent as they are, then the connection is closed.
+    """``pages``: replies by path, or the reply of ``/``. Bytes are sent unchanged, then the connection is closed.
 
-    ``outcome``: the title of the item of each path, or :func:`dead`; a text stands for that of ``/``. A path that is not
-    named must have no outcome. ``refused``: reasons for which requests are counted as refused.
+    ``outcome``: the title of the item of each path, or :func:`dead`. A string is the outcome of ``/``. A path that is not
+    listed must have no outcome. ``refused``: reasons for which requests are counted as refused.
     """
 
     pages: Reply | Mapping[str, Reply]
@@ -55,7 +56,7 @@ CONNECT, TIMEOUT, TOO_LARGE = dead("connect"), dead("timeout"), dead("too_large"
 
 
 def raw(*lines, body=PAGE, status=b"HTTP/1.1 200 OK", end=b"\r\n"):
-    """A response with exactly these header lines."""
+    """Return a response with exactly these header lines."""
     head = [status, *(line if isinstance(line, bytes) else line.encode() for line in lines)]
     return end.join(head) + end * 2 + body
 
@@ -80,19 +81,19 @@ def wire(*steps, end="close"):
 
 
 def endless(head, unit):
-    """A reply without an end, which is produced as fast as it is read."""
+    """Return an endless reply, which is produced as fast as it is read."""
     return lambda _visit, _count: WireAnswer(itertools.chain([head], itertools.repeat(unit)))
 
 
 def drip(head, unit):
-    """A reply that never ends and never pauses for long."""
+    """Return a reply that never ends and never pauses for long."""
     return lambda _visit, _count: WireAnswer(
         itertools.chain([head], itertools.chain.from_iterable((unit, 0.2) for _ in itertools.count()))
     )
 
 
 def then(*replies):
-    """One reply after the other; the last one from then on."""
+    """Return a sequence of replies. The last one is repeated."""
     return lambda _visit, count: replies[min(count, len(replies)) - 1]
 
 
@@ -114,7 +115,7 @@ def moved(location, status=302, **headers):
 
 
 def echo(visit, _count):
-    """A page whose title is the cookie that was sent."""
+    """Return a page whose title is the received cookie."""
     return Answer(document(title=visit.headers.get("cookie", "no cookie")))
 
 
@@ -137,7 +138,7 @@ def packed_zeros(pack):
 
 
 def zstd_window(log):
-    """A frame of zstd that demands a window of 2 ** log bytes (RFC 8878, 3.1.1.1.2)."""
+    """Return a zstd frame that demands a window of 2 ** log bytes (RFC 8878, 3.1.1.1.2)."""
     return b"\x28\xb5\x2f\xfd\x00" + bytes([(log - 10) << 3]) + b"\x01\x00\x00"
 
 
@@ -618,7 +619,7 @@ CASES: dict[str, Case] = {
 
 
 class HostileWeb:
-    """Serves the case of each address. The last addresses have ordinary pages only."""
+    """Serves each case at its address. The last addresses have only ordinary pages."""
 
     def __init__(self):
         self._replies = [case.replies() for case in CASES.values()]
@@ -642,7 +643,7 @@ class HostileWeb:
 
 
 def placed(text, origin, number):
-    """Replace the place holders of a case by its address and number."""
+    """Replace the placeholders of a case with its address and number."""
     host, _, port = origin.partition(":")
     return text.replace("HOST", host).replace("PORT", port).replace("CASE", str(number))
 

@@ -126,14 +126,14 @@ PAGES = {
 
 
 def javascript_site(visit):
-    """The eight kinds of pages."""
+    """Serve the eight kinds of pages."""
     if visit.target.startswith("/api/spa/"):
         return _spa(visit)
     if visit.target.startswith("/api/words"):
         return _words(visit)
     if visit.path == "/spa" or visit.target.startswith("/spa/"):
         return html(_SPA)
-    if visit.target.startswith("/js/"):  # as many pages as a test wants
+    if visit.target.startswith("/js/"):  # generates any number of pages
         number = visit.target.rpartition("/")[2]
         return html(f"<h1></h1><script>document.querySelector('h1').textContent='page {number}'</script>")
     answer = PAGES.get(visit.path, Answer(b"<h1>Not found</h1>", status=404))
@@ -148,7 +148,7 @@ def _endless():
 
 
 def hostile_site(forbidden):
-    """Pages that attack the browser. ``forbidden``: a URL that must not be reached."""
+    """Return a site of pages that attack the browser. ``forbidden``: a URL that must not be reached."""
     pages = {
         "/loop": "<script>while (true) {}</script>",
         "/alerts": "<script>while (true) alert('x')</script>",

@@ -1,4 +1,4 @@
-"""A site whose sitemaps state when its pages have changed."""
+"""A site whose sitemaps state when its pages were last modified."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def before_now(seconds, form="%Y-%m-%dT%H:%M:%SZ"):
 
 
 class NewsSite:
-    """A site with an index, a sitemap for each of its sections, and articles that link to their comments.
+    """A site with an index, a sitemap for each section, and articles that link to their comments.
 
-    ``lastmod`` and ``texts``: by path. A page without a text answers 404. ``POST`` to a path edits all pages whose paths
-    begin with it.
+    ``lastmod`` and ``texts``: by path. A page without a text returns 404. ``POST`` to a path edits all pages whose paths
+    start with it.
     """
 
     def __init__(self, lastmod, sections=1):
@@ -58,7 +58,7 @@ class NewsSite:
         return Answer(status=404)
 
     def edit(self, start):
-        """Change the pages whose paths begin like this, with the present time as their lastmod."""
+        """Edit the pages whose paths start with ``start``, and set their lastmod to the current time."""
         edited = [path for path in self.lastmod if path.startswith(start)]
         self.lastmod |= dict.fromkeys(edited, before_now(0))
         self.texts |= dict.fromkeys(edited, "second")

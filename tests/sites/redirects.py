@@ -4,7 +4,7 @@ from sites.cases import reason
 from skitter.testing import Answer
 
 HOPS = 60
-"""Length of a chain that no crawler should follow to its end."""
+"""Length of a chain that no crawler should follow completely."""
 
 CHAIN = 5
 
@@ -15,7 +15,7 @@ TARGETS = ["301", "302", "303", "307", "308", "relative", "fragment", "chain", "
 
 
 def location_of(path, origins):
-    """Return status and Location of a redirecting path, or ``None`` for any other path."""
+    """Return status and Location of a path that redirects, or ``None`` for any other path."""
     kind, _, name = path.removeprefix("/r/").partition("/")
     if kind == "chain":
         step = int(name or 0)

@@ -1,4 +1,4 @@
-"""A site with what Scrapy projects meet: retries, redirects, forms, cookies, lists and a sitemap."""
+"""A site with features that Scrapy projects use: retries, redirects, forms, cookies, lists and a sitemap."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from skitter.testing import Answer
 
 LISTS, ENTRIES = 4, 30
 TARGETS = {"/moved": "/target", "/moved-known": "/plain"}
-"""Where pages redirect to."""
+"""Targets of the redirects."""
 
 
 class ScrapySite:

@@ -1,4 +1,4 @@
-"""A shop whose pages can break in many ways, and the monitors of which each notices one of them."""
+"""A shop with many possible faults, and the monitor that detects each fault."""
 
 import json
 from pathlib import Path
@@ -23,13 +23,13 @@ MONITORS = {
     "sold_out": "stat(sold_out) / items <= 0.5",
     "thin": "bytes / responses >= 0.5 * median(bytes / responses, 5)",
 }
-"""The monitor that notices each fault, by the name of the fault."""
+"""The monitor that detects each fault, by the name of the fault."""
 
 
 class Shop:
-    """Answers with products. ``fault``: the name of the present fault; empty: none. ``when_slow``: takes its time.
+    """Serves products. ``fault``: the name of the current fault, or an empty string. ``when_slow``: delays responses.
 
-    ``fault_file``: names the fault, for a shop in a process of its own.
+    ``fault_file``: contains the name of the fault, for a shop in a separate process.
     """
 
     def __init__(self, fault="", when_slow=None, fault_file=None):
@@ -77,7 +77,7 @@ class Shop:
 
 
 class ShopSpider(Spider):
-    """``url``: the shop. ``products``: how many to ask for."""
+    """``url``: the shop. ``products``: number of products to request."""
 
     url = ""
     products = PRODUCTS

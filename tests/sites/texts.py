@@ -1,8 +1,9 @@
 """A generated corpus of pages with known near duplicates, for tests and for ``benchmarks/content.py``.
 
-The texts have words of a Zipf distribution. A page is one of: a unique text; a copy; a near duplicate, with another date,
-other advertisements, other menus or a few other words; a page of a family that shares half of its text with the other pages of the
-family, as the pages of a shop do, without being a duplicate.
+The texts have words of a Zipf distribution. A page is one of: a unique text; a copy; a near duplicate with another date,
+other advertisements, other menus or a few other words; a page of a family. Pages of a family share half of their text, as
+the pages of a shop do, but are not duplicates.
+
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Corpus:
         self._add(f"{number}", f"{number}", self._text())
 
     def _add_family(self, number: int) -> None:
-        """Pages with a frame of common sentences, which is about half of their text."""
+        """Add pages with a frame of common sentences, which is about half of their text."""
         frame = self._text()
         for member in range(self._random.randint(2, 12)):
             own = [self.paragraph(len(shared.split())) for shared in frame]
@@ -93,7 +94,7 @@ def pairs_of(groups: dict[str, list[str]]) -> set[tuple[str, str]]:
 
 
 class TextSite:
-    """Serves a corpus: each page as an article between menus, advertisements and a footer, and an index that links to all of them."""
+    """Serves a corpus: each page as an article between menus, advertisements and a footer, and an index of all pages."""
 
     def __init__(self, size: int = 200, seed: int = 1) -> None:
         self.corpus = Corpus(size, seed)

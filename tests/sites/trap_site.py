@@ -1,5 +1,6 @@
-"""A site of real pages between URL spaces without end, and an ordinary site with the same kinds of URLs. All pages are made
-on demand."""
+"""A site of real pages among endless URL spaces, and an ordinary site with the same kinds of URLs. All pages are generated
+on demand.
+"""
 
 import itertools
 import random
@@ -34,7 +35,7 @@ def page(title, text, hrefs):
 
 
 class RealPages:
-    """``count`` pages: a tree of articles with names, products by id, threads with pages."""
+    """``count`` pages: a tree of articles with names, products by id, and threads with pages."""
 
     def __init__(self, count):
         self.products = count // 4
@@ -79,7 +80,7 @@ class RealPages:
 
 
 class OrdinarySite:
-    """The real pages alone, with a shop that has few filters."""
+    """Only the real pages, with a shop that has few filters."""
 
     def __init__(self, count):
         self.real = RealPages(count)
@@ -99,7 +100,7 @@ class OrdinarySite:
 
 
 class TrapSite(OrdinarySite):
-    """The real pages with links into a calendar, filters, session ids, repeated folders and an endless pager."""
+    """The real pages with links to a calendar, filters, session ids, repeated folders and an endless pager."""
 
     def __init__(self, count):
         super().__init__(count)

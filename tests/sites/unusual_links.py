@@ -1,4 +1,4 @@
-"""Unusual spellings of links: some lead to a page, others nowhere."""
+"""Unusual spellings of links. Some lead to a page, others are not links."""
 
 ODD_LINKS = {
     "/odd/with space.html": "/odd/with%20space.html",
@@ -14,7 +14,7 @@ ODD_LINKS = {
     "//{origin}/odd/no-scheme.html": "/odd/no-scheme.html",
     "/odd/colon:in:path.html": "/odd/colon:in:path.html",
 }
-"""``href`` as written in the page ``/``, and the target that a browser requests (WHATWG URL)."""
+"""``href`` as written in the page ``/``, and the URL that a browser requests (WHATWG URL)."""
 
 UNPARSABLE = [
     "http://[::1",

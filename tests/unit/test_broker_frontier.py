@@ -125,7 +125,7 @@ async def test_messages_of_other_jobs_are_finished(make):
     assert await lease(frontier) == []
     assert [message.answers for message in broker.delivered] == [["finish"]]
     assert (await frontier.status()).added == 0
-    assert await frontier.topic_seeds.take(10) is None
+    assert await frontier.topic_seeds.take("w", 10) is None
 
 
 async def test_messages_of_other_programs_are_seeds_until_they_are_settled(make):
@@ -134,7 +134,7 @@ async def test_messages_of_other_programs_are_seeds_until_they_are_settled(make)
     for body in bodies:
         broker.deliver(body)
     assert await lease(frontier) == []
-    batch = await frontier.topic_seeds.take(3)
+    batch = await frontier.topic_seeds.take("w", 3)
     assert [seed.value for seed in batch.seeds] == bodies[:3]
     assert [message.answers for message in broker.delivered] == [[]] * 4
     rejected = [(entry("rejected"), "not a URL")]
@@ -145,7 +145,7 @@ async def test_messages_of_other_programs_are_seeds_until_they_are_settled(make)
     (record,) = [lease.record for lease in leases if lease.url.endswith("rejected")]
     with pytest.raises(UndecodableRecord, match="not a URL"):
         decode_request("", record)
-    assert (await frontier.topic_seeds.take(3)).seeds[0].value == bodies[3]
+    assert (await frontier.topic_seeds.take("w", 3)).seeds[0].value == bodies[3]
 
 
 async def test_messages_of_other_programs_return_to_the_broker_when_the_frontier_closes(make):

@@ -55,17 +55,17 @@ def codes_of_a_fetch():
 
 @pytest.mark.parametrize("name", codes_of_a_fetch())
 def test_every_code_that_a_fetch_can_meet_has_a_class_of_its_own(name):
-    error = fetch_error(getattr(pycurl, name), "text", answered=True, by_proxy=False)
+    error = fetch_error(getattr(pycurl, name), "text", responded=True, by_proxy=False)
     assert type(error) is not FetchError
     assert "text" in str(error)
 
 
 def test_an_unheard_of_code_is_still_a_fetch_error():
-    assert type(fetch_error(9999, "new", answered=False, by_proxy=False)) is FetchError
+    assert type(fetch_error(9999, "new", responded=False, by_proxy=False)) is FetchError
 
 
 @pytest.mark.parametrize(
-    ("answered", "by_proxy", "kind"),
+    ("responded", "by_proxy", "kind"),
     [
         (True, False, Disconnected),
         (False, False, ConnectError),
@@ -73,16 +73,16 @@ def test_an_unheard_of_code_is_still_a_fetch_error():
         (False, True, ProxyError),
     ],
 )
-def test_a_broken_connection_is_named_after_how_far_it_came(answered, by_proxy, kind):
-    error = fetch_error(pycurl.E_RECV_ERROR, "reset", answered=answered, by_proxy=by_proxy)
+def test_a_broken_connection_is_named_after_how_far_it_came(responded, by_proxy, kind):
+    error = fetch_error(pycurl.E_RECV_ERROR, "reset", responded=responded, by_proxy=by_proxy)
     assert type(error) is kind
 
 
 @pytest.mark.parametrize("message", ["OpenSSL SSL_connect: SSL_ERROR_SYSCALL", "Send failure: Broken pipe"])
 def test_a_handshake_that_the_network_broke_is_worth_a_retry(message):
     code = pycurl.E_SSL_CONNECT_ERROR
-    broken = fetch_error(code, message, answered=False, by_proxy=False)
-    refused = fetch_error(code, "sslv3 alert handshake failure", answered=False, by_proxy=False)
+    broken = fetch_error(code, message, responded=False, by_proxy=False)
+    refused = fetch_error(code, "sslv3 alert handshake failure", responded=False, by_proxy=False)
     assert type(broken) is ConnectError
     assert broken.retryable
     assert type(refused) is TlsError
@@ -91,7 +91,7 @@ def test_a_handshake_that_the_network_broke_is_worth_a_retry(message):
 
 def test_an_alert_after_the_handshake_is_a_refusal():
     message = "OpenSSL SSL_read: SSL routines::tlsv13 alert certificate required, errno 0"
-    error = fetch_error(pycurl.E_RECV_ERROR, message, answered=False, by_proxy=False)
+    error = fetch_error(pycurl.E_RECV_ERROR, message, responded=False, by_proxy=False)
     assert type(error) is TlsError
     assert not error.retryable
 
@@ -107,7 +107,7 @@ def test_an_alert_after_the_handshake_is_a_refusal():
     ],
 )
 def test_a_failure_is_the_proxys_only_up_to_where_the_proxy_is(code, connected, works, kind):
-    error = fetch_error(code, "", answered=False, by_proxy=True, connected=connected, works=works)
+    error = fetch_error(code, "", responded=False, by_proxy=True, connected=connected, works=works)
     assert type(error) is kind
 
 

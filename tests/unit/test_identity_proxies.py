@@ -227,6 +227,47 @@ class Changing:
         return answer
 
 
+async def test_an_outage_of_all_proxies_is_logged_once_until_one_answers(pool_of, caplog):
+    pool = await pool_of(
+        "http://ann:secret@p0:1", "http://p1:1", "http://p2:1", "http://p3:1", outage_timeout=30.0
+    )
+
+    def fail_all():
+        for proxy in pool.known():
+            pool.report(proxy, PAGE, ProxyError("connection refused"))
+        for _ in range(3):
+            with pytest.raises(NoProxyAvailable):
+                pool.choose(PAGE, "")
+
+    assert pool.outage() == ""
+    fail_all()
+    assert pool.outage() == "no proxy answers (http://p0:1, http://p1:1, http://p2:1 and 1 more)"
+    pool.clock.now += 15.0
+    fail_all()
+    waiting = [text for text in caplog.messages if text.startswith(pool.outage())]
+    assert len(waiting) == 1
+    assert "fail after 30 s; to end the wait, stop the run, correct the setting proxies" in waiting[0]
+    assert "secret" not in caplog.text
+    pool.clock.now += 16.0
+    fail_all()
+    assert caplog.text.count("no proxy has answered for 30 s") == 1
+    caplog.clear()
+    pool.report("http://p1:1", PAGE, None)
+    assert pool.outage() == ""
+    fail_all()
+    assert caplog.text.count("requests wait until one does") == 1
+
+
+async def test_an_outage_of_a_list_that_changes_names_the_time_of_its_next_reading(pool_of, caplog, tmp_path):
+    path = tmp_path / "proxies.txt"
+    path.write_text("http://p0:1")
+    pool = await pool_of(FileProxyList(path), every=60.0)
+    pool.report("http://p0:1", PAGE, ProxyError("connection refused"))
+    with pytest.raises(NoProxyAvailable):
+        pool.choose(PAGE, "")
+    assert "correct the list of proxies, which is read again every 60 s" in caplog.text
+
+
 async def test_a_reread_list_keeps_the_health_of_its_remaining_proxies(pool_of):
     pool = await pool_of(Changing(["http://a:1", "http://b:1"], ["http://b:1", "http://c:1"]))
     pool.report("http://b:1", PAGE, ProxyError("refused"))

@@ -214,12 +214,12 @@ async def test_no_task_of_a_run_outlives_it(made, serve):
 
 async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve):
     """A page that is being read may still give links, so the crawl is not idle, whatever lies in no queue."""
-    reading, go_on = asyncio.Event(), asyncio.Event()
+    reading, released = asyncio.Event(), asyncio.Event()
 
     async def slow(response):
         if path_of(response) == "/":
             reading.set()
-            await go_on.wait()
+            await released.wait()
         return list(follow(response))
 
     site = Scripted({"/": ["/late"], "/late": []})
@@ -228,7 +228,7 @@ async def test_idle_is_exact_while_the_last_page_is_still_under_way(made, serve)
     await reading.wait()
     summary = await crawl.summary()
     assert (summary.queued, summary.in_flight, summary.idle, await crawl.idle()) == (0, 1, False, False)
-    assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: go_on.set()).run() >= 1
+    assert await Monitor(crawl, check_every=0.1, auto_stop=True, report=lambda *_: released.set()).run() >= 1
     assert (site.counts["/late"], crawl.status, await crawl.idle()) == (1, Status.STOPPED, True)
     assert (await crawl.summary()).reason == "idle"
 
@@ -265,7 +265,7 @@ async def test_a_monitor_yields_errors_and_only_summaries_that_are_new(made, ser
     assert checks >= 1
     [warning] = [text for level, text in told if level is Level.WARNING]
     assert warning.startswith("downloader: http://127.0.0.1")
-    assert warning.endswith("/gone the server answered 404")
+    assert warning.endswith("/gone the server responded with 404")
     assert told[-1][1].startswith("job managed: stopped, idle\nrequests: 2 added")
     assert len({text for _, text in told}) == len(told)
 
@@ -337,7 +337,7 @@ async def test_the_example_stops_continues_and_sums_up(serve, tmp_path):
     out, errors = (text.decode() for text in await ran.communicate())
     assert ran.returncode == 0, errors
     assert out.startswith("stopped time for a break\n")
-    assert "/gone the server answered 404" in out
+    assert "/gone the server responded with 404" in out
     assert "requests: 4 added, 0 queued, 0 delayed, 0 in flight, 3 done, 1 failed" in out
     [item] = [json.loads(line) for line in (tmp_path / "managed.jsonl").read_text().splitlines()]
     assert item["title"] == "B"

@@ -1,6 +1,7 @@
 """The metrics of jobs: their figures, formats and number."""
 
 from collections import Counter
+from http.client import HTTPConnection
 
 import msgspec
 import pytest
@@ -125,6 +126,24 @@ def test_an_address_that_is_taken_is_a_usage_error():
         assert refused.value.field == "metrics"
     finally:
         server.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/metrics?a=1", 200), ("/", 404), ("/metrics/x", 404), ("/x", 404)]
+)
+def test_the_metrics_are_at_one_path(path, status):
+    server = MetricsServer("127.0.0.1", 0, lambda: [JobSample("shop", "running", STATUS, [])])
+    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        body = response.read()
+    finally:
+        connection.close()
+        server.close()
+    assert response.status == status
+    assert (b"skitter_pages_total" in body) is (status == 200)
+    assert status == 200 or b"the metrics are at /metrics" in body
 
 
 def add_page(counters, seconds):

@@ -18,7 +18,7 @@ from skitter.brokers.nsq_client import (
     Producer,
 )
 
-PATIENT = NsqOptions(connect_timeout=60.0, answer_timeout=60.0)
+PATIENT = NsqOptions(connect_timeout=60.0, reply_timeout=60.0)
 
 
 def frame(kind: int, content: bytes) -> bytes:
@@ -114,7 +114,7 @@ async def test_another_server_is_one_clear_error(peer, answer):
 
 async def test_a_server_that_never_answers_is_given_up_in_time(peer):
     peer.greeting = b""
-    with pytest.raises(ConnectionFailed, match="no answer"):
+    with pytest.raises(ConnectionFailed, match="no reply"):
         await Connection.open("127.0.0.1", peer.port, NsqOptions(connect_timeout=0.2))
 
 
@@ -200,8 +200,8 @@ async def test_a_call_whose_connection_ends_fails(peer, connection):
 
 async def test_a_call_that_is_never_answered_ends_the_connection(peer):
     connection = await Connection.open("127.0.0.1", peer.port, PATIENT)
-    connection.options = NsqOptions(answer_timeout=0.1)  # not before: the handshake is answered
-    with pytest.raises(ConnectionFailed, match="did not answer"):
+    connection.options = NsqOptions(reply_timeout=0.1)  # not before: the handshake is answered
+    with pytest.raises(ConnectionFailed, match="did not reply"):
         await connection.publish("t", [b"a"])
     await connection.wait_closed()
 
@@ -234,7 +234,7 @@ async def test_a_message_is_answered_once(peer, connection, received):
     connection.allow(9)
     await peer.hear(b"RDY 9\n")
     assert peer.heard.replace(b"RDY 9\n", b"") == b"TOUCH %016d\nFIN %016d\n" % (5, 5)
-    assert not connection.unanswered
+    assert not connection.in_flight
 
 
 async def test_rdy_is_sent_once_and_before_the_answers_that_make_room(peer, connection, received):
@@ -320,7 +320,7 @@ async def test_closing_requeues_unanswered_messages(peer):
     await peer.hear(b"REQ %016d 0\n" % 3)
     assert b"REQ %016d 0\n" % 2 in peer.heard
     assert b"REQ %016d" % 1 not in peer.heard
-    assert second.is_answered
+    assert not second.is_in_flight
 
 
 async def test_a_prompt_consumer_allows_one_more_message_in_a_lull_and_else_all(peer):

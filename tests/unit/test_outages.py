@@ -14,7 +14,7 @@ BEGUN, ENDED = (
 
 def begin_and_end(parts, *names):
     for name in names:
-        parts.begin(name, "cannot be used: it does not answer")
+        parts.begin(name, "cannot be used: it does not respond")
     for name in names:
         assert name in parts
         parts.end(name)
@@ -31,7 +31,7 @@ async def test_parts_that_go_and_come_in_one_outage_are_reported_once(caplog):
     parts.close()
     parts.close()
     first, last = [record.getMessage() for record in caplog.records]
-    assert first.startswith(f"{BEGUN}: it does not answer")
+    assert first.startswith(f"{BEGUN}: it does not respond")
     assert last.startswith(ENDED)
 
 

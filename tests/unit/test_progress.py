@@ -127,6 +127,13 @@ def test_a_summary_counts_this_run_and_the_whole_job(tmp_path):
     assert told["statuses"] == {"200": 1200, "404": 3}
 
 
+def test_the_representation_of_a_result_is_one_line():
+    counts = "1,200 pages, 1,100 items, 4 failed, 10.0 s"
+    assert repr(result()) == f"<RunResult of job 'shop': finished; {counts}>"
+    stopped = result(JobState.STOPPED, "limit reached: max_pages")
+    assert repr(stopped) == f"<RunResult of job 'shop': stopped, limit reached: max_pages; {counts}>"
+
+
 def test_a_summary_that_cannot_be_written_says_so(tmp_path):
     with pytest.raises(UsageError) as caught:
         summary_of(result(), 0).write(tmp_path / "nowhere" / "s.json")

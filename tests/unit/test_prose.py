@@ -82,6 +82,13 @@ RETIRED = [
     (r"\bas long as (?:it|they) (?:is|are) there\b", "say when it ends"),
     (r"\bwherefore\b|\bwhereby\b|\bwhereupon\b|\bthenceforth\b|\bhence\b", "use a second sentence"),
     (r"\b(?:costs?|means?|says?|finds?|knows?|gives?) nothing but\b", "write 'only'"),
+    (
+        (
+            r"(?<!name )\b(?:servers?|hosts?|origins?|sites?|nodes?|replicas?|frontiers?|nsqds?) (?:that )?"
+            r"(?:(?:has|have|had|do|does|did|may|can|could|must) )?(?:not |never |no longer )?answer(?:s|ed)?\b"
+        ),
+        "write 'respond', or 'reply' to a command; only name servers answer",
+    ),
 ]
 """Each phrase, as a regular expression that ignores case, and what to write in its place."""
 EXCEPTIONS = [
@@ -161,6 +168,7 @@ def test_the_lines_of_a_page_are_short(page):
         "Started by hand.",
         "Pages that cannot be had.",
         "The work that is in\nhand.",
+        "Wait for a host that has never answered.",
     ],
 )
 def test_a_planted_phrase_is_found_with_its_line_and_a_hint(sentence):
@@ -197,6 +205,11 @@ def test_a_planted_phrase_in_a_docstring_a_message_and_a_comment_is_found():
     source = '"""Fine."""\n\ndef f(x):\n    """It goes on."""\n    raise ValueError(f"{x} is no URL")  # it is none\n'
     found = [line for first, text in texts_of(source) for line in findings(text, "f.py", first)]
     assert sorted(line.split(":")[1] for line in found) == ["4", "5", "5"]
+
+
+@pytest.mark.parametrize("sentence", ["The name servers do not answer.", "This page answers questions."])
+def test_name_servers_and_pages_may_answer(sentence):
+    assert list(findings(sentence, "page.md")) == []
 
 
 def test_every_exception_is_needed():

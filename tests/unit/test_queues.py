@@ -12,7 +12,7 @@ from skitter.brokers.address import UrlRules, parse_address
 from skitter.errors import RequestError, SettingsError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry
-from skitter.frontier.workers import WorkerReport
+from skitter.frontier.workers import WorkerReport, queues_without_workers
 from skitter.links import Links
 from skitter.politeness import HostLimits, LimitRule, Politeness
 from skitter.queues import queue_of, slot_in, without_queue
@@ -326,6 +326,22 @@ async def test_a_queue_that_no_worker_serves_is_reported_once_and_not_before_a_w
     for now in (0.0, 100.0):
         await again.check(frontier, await frontier.status(), now)
     assert len(caplog.records) == 1
+
+
+async def test_the_default_queue_is_reported_although_no_other_queue_has_requests(caplog):
+    """The requests of a job with --queue list may all be in the default queue."""
+    frontier = EmbeddedFrontier(Politeness(HostLimits(delay=0.0)))
+    await frontier.add([Entry(bytes(16), "h", f"{BASE}0", b"")])
+    status = await frontier.status()
+    assert queues_without_workers(status, []) == {}
+    await frontier.reports.announce(report("w", "list"), 1000.0)
+    assert queues_without_workers(status, await frontier.reports.workers()) == {"default": 1}
+    watch = QueuesWithoutWorkers()
+    for now in (0.0, 10.0):
+        await watch.check(frontier, status, now)
+    assert "no worker serves queue default, where 1 requests wait" in caplog.text
+    await frontier.reports.announce(report("w2"), 1000.0)
+    assert queues_without_workers(status, await frontier.reports.workers()) == {}
 
 
 # --- brokers --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_command import complaint, skitter
+from cli_command import skitter, usage_error
 from recipe_runs import compile_text
 from skitter.frontends.recipe.source import RecipeError
 
@@ -87,7 +87,7 @@ def test_the_check_command_lists_the_problems_of_all_files_and_exits_with_2(tmp_
 
 def test_running_a_broken_recipe_is_refused_in_one_line(tmp_path):
     (tmp_path / "broken.yaml").write_text("name: x\nstart: http://x/\npages: {a: {itms: 1}}\n")
-    told = complaint("run", "broken.yaml", cwd=tmp_path)
+    told = usage_error("run", "broken.yaml", cwd=tmp_path)
     assert told.startswith("skitter: broken.yaml line 3: pages.a.itms: ")
     assert told.endswith("; did you mean items?")
 
@@ -97,14 +97,14 @@ def test_a_variable_that_has_no_value_and_one_that_does_not_exist_are_refused(tm
         "name: x\nvariables: {site: null}\nstart: ${site}/\npages: {a: {items: {fields: {t: h1}}}}\n"
     )
     assert skitter("recipe", "check", "open.yaml", cwd=tmp_path).returncode == 0
-    told = complaint("run", "open.yaml", cwd=tmp_path)
+    told = usage_error("run", "open.yaml", cwd=tmp_path)
     assert told.startswith("skitter: open.yaml line 3: start: ")
     assert told.endswith("-a site=VALUE")
-    told = complaint("run", "open.yaml", "-a", "sight=http://x", cwd=tmp_path)
+    told = usage_error("run", "open.yaml", "-a", "sight=http://x", cwd=tmp_path)
     assert told.startswith("skitter: open.yaml line 2: variables: ")
     assert "'sight'" in told
     assert told.endswith("did you mean site?")
 
 
 def test_a_missing_file_is_reported_in_one_line(tmp_path):
-    assert "missing.yaml" in complaint("run", "missing.yaml", cwd=tmp_path)
+    assert "missing.yaml" in usage_error("run", "missing.yaml", cwd=tmp_path)

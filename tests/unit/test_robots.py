@@ -87,7 +87,7 @@ async def test_a_server_in_trouble_defers_its_host(status):
     record = await record_of(status)
     verdict = parse_robots(record, "skitter", SETTINGS, record.fetched_at)
     assert verdict == Deferred(
-        30, exhausted=False, error=f"robots.txt answered {status}", throttled=status in (429, 503)
+        30, exhausted=False, error=f"robots.txt returned {status}", throttled=status in (429, 503)
     )
 
 

@@ -123,7 +123,7 @@ async def test_failures_are_counted_over_all_workers_and_over_expiry():
         verdict = await robots.policy(URL)
         assert isinstance(verdict, Deferred)
         assert verdict.exhausted is (failures == 3)
-        assert verdict.error == "robots.txt answered 500"
+        assert verdict.error == "robots.txt returned 500"
     assert len(fetcher.asked) == 3
 
 

@@ -119,12 +119,12 @@ async def test_a_call_whose_answer_was_lost_is_made_again_with_the_same_lines(ke
 
 
 async def test_closing_waits_for_the_running_call_and_closes_once(kept, keeper):
-    whole, begun, go_on = kept.append, asyncio.Event(), asyncio.Event()
+    whole, begun, released = kept.append, asyncio.Event(), asyncio.Event()
 
     async def slow(lines, call):
         begun.set()
         await whole(lines, 100 + len(kept.calls))  # one that cannot tell a repetition
-        await go_on.wait()
+        await released.wait()
 
     kept.append = slow
     keeper.take(line("once"))
@@ -132,7 +132,7 @@ async def test_closing_waits_for_the_running_call_and_closes_once(kept, keeper):
     keeper.take(line("last"))
     closing = asyncio.create_task(keeper.close())
     await asyncio.sleep(0)
-    go_on.set()
+    released.set()
     await closing
     assert kept.messages == ["once", "last"]
 

@@ -192,7 +192,7 @@ def test_new_hosts_do_not_hold_up_hosts_that_have_answered():
 def test_new_hosts_get_every_turn_in_which_no_other_host_may_be_asked():
     table = SlotScheduler(lambda _: HostLimits(delay=10.0))
     good = table.get("good")
-    good.has_answered = True
+    good.has_responded = True
     table.push(good, (0, 0, None))
     table.pause(good, 100.0)
     for number in range(1, 9):
@@ -342,7 +342,7 @@ class TwoKinds:
 
     def pause_answered(self, until):
         for slot in self.table:
-            if slot.has_answered:
+            if slot.has_responded:
                 self.table.pause(slot, until)
 
     def fill(self, at, places):
@@ -352,7 +352,7 @@ class TwoKinds:
             found = self.table.take(BEGIN + at, None, places - len(taken))
             if found is None:
                 break
-            taken.append(found[0].has_answered)
+            taken.append(found[0].has_responded)
         return sum(taken), len(taken) - sum(taken)
 
 

@@ -106,6 +106,29 @@ async def test_chosen_fields_are_the_columns_in_their_order(path):
     ]  # fmt: skip
 
 
+async def test_a_chosen_field_without_a_value_in_the_rows_of_the_job_is_logged(path, caplog):
+    output = await asyncio.to_thread(open_output, f"{path}?fields=price,prize,Prize")
+    context = OutputContext("quotes", str(path.parent), "process")
+    await output.check(context)
+    await output.merge(context, {})
+    assert caplog.messages == [], "there are no items"
+    for job, item in (("quotes", {"price": 2}), ("quotes:2", {"prize": 1})):
+        store = output.store()
+        await store.open(StoreContext(job, "w1", str(path.parent), "process"))
+        assert await store.write([page(1, item)]) == [None]
+        await store.close()
+    await output.merge(context, {})
+    (message,) = caplog.messages
+    assert message == (
+        f"{path}?fields=price,prize,Prize: no item has a value in the field prize, Prize;"
+        " check the names in the option fields"
+    )
+    caplog.clear()
+    every = await asyncio.to_thread(open_output, str(path))
+    await every.merge(context, {})
+    assert caplog.messages == []
+
+
 async def test_fields_that_sql_cannot_tell_apart_have_columns_of_their_own_in_every_process(path):
     item = {"Name": 1, "name": 2, "NAME": 3, "_id": 4, "_ID": 5, "É": 6, "é": 7, "": 8}
     for _ in range(2):

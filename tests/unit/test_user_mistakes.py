@@ -1,5 +1,6 @@
 """Mistakes in spiders are named where they are made, with what to write instead."""
 
+import dataclasses
 import functools
 import gc
 import logging
@@ -34,7 +35,7 @@ from skitter.html.selector import Selector
 from skitter.item import encode_item
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.crawl import Crawl
-from skitter.run.loader import misspelled_attributes
+from skitter.run.loader import absent_meta_values, misspelled_attributes
 from skitter.settings import build_settings
 from skitter.stats import Stats
 from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
@@ -116,6 +117,37 @@ class WithItem:
         pass
 
 
+class OfPipeline:
+    def before_save(self, item, spider):
+        pass
+
+
+class Swapped:
+    def on_error(self, error, request):
+        pass
+
+
+class OfExtension:
+    def on_start(self, spider):
+        pass
+
+
+class OneItem:
+    def before_save(self, response, item):
+        pass
+
+
+class Renamed:
+    def before_save(self, page, found):
+        pass
+
+    def on_error(self, request, failure):
+        pass
+
+    def on_start(self, own, spider=None):
+        pass
+
+
 class TakesAnything:
     def before_save(self, *arguments):
         pass
@@ -131,6 +163,14 @@ class TakesAnything:
          "write def before_request(self, request)"),
         (WithItem(), "hook WithItem.before_save takes the arguments (item), and skitter passes (response, items)",
          "write def before_save(self, response, items)"),
+        (OfPipeline(), "hook OfPipeline.before_save takes the arguments (item, spider), and skitter passes (response, items)",
+         "write def before_save(self, response, items)"),
+        (OneItem(), "hook OneItem.before_save takes the arguments (response, item), and skitter passes (response, items)",
+         "write def before_save(self, response, items)"),
+        (Swapped(), "hook Swapped.on_error takes the arguments (error, request), and skitter passes (request, error)",
+         "write def on_error(self, request, error)"),
+        (OfExtension(), "hook OfExtension.on_start takes the arguments (spider), and skitter passes (worker)",
+         "write def on_start(self, worker)"),
     ],
 )  # fmt: skip
 def test_a_hook_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path, hook, problem, remedy):
@@ -138,7 +178,7 @@ def test_a_hook_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path,
         built(tmp_path, hooks=[hook])
     assert str(caught.value).startswith(problem)
     assert caught.value.remedy == remedy
-    built(tmp_path, hooks=[TakesAnything()])
+    built(tmp_path, hooks=[TakesAnything(), Renamed()])
 
 
 def test_a_hook_of_the_spider_that_takes_other_arguments_is_refused_before_the_crawl(tmp_path):
@@ -161,6 +201,9 @@ class OneArgument(Spider):
     def failed(self, failure):
         pass
 
+    def swapped(self, error, request):
+        pass
+
 
 def test_an_errback_that_takes_a_failure_is_refused_where_it_is_named():
     spider = OneArgument()
@@ -170,6 +213,9 @@ def test_an_errback_that_takes_a_failure_is_refused_where_it_is_named():
         "errback OneArgument.failed takes the arguments (failure), and skitter passes (request, error)"
     )
     assert caught.value.remedy == "write def failed(self, request, error)"
+    swapped = Request("http://h.test/", spider.parse, errback=spider.swapped)
+    with pytest.raises(SpiderError, match=r"swapped takes the arguments \(error, request\)"):
+        CallbackNames(spider).check(swapped)
     CallbackNames(spider).check(Request("http://h.test/", spider.failed))  # a callback has one argument
 
 
@@ -327,6 +373,26 @@ def test_misspelled_attributes_are_found_unless_the_spider_uses_them():
     assert misspelled_attributes(both) == []
     for own in (Spider, PageSpider, TaskSpider, RecipeSpider, SitemapSpider):
         assert misspelled_attributes(own) == []
+
+
+class Reading(Spider):
+    def parse(self, response):
+        yield {"depth": response.meta.get("depth", 0), "own": response.meta.get("own")}
+        meta = response.meta
+        yield from ({"name": name} for name in ("redirect_urls",) if meta.get("retry_times"))
+        yield {"latency": response.meta["download_latency"]}
+
+
+class Writing(Reading):
+    def further(self, response):
+        yield response.follow("/next", meta={"depth": response.meta.get("depth", 0) + 1})
+
+
+def test_values_of_scrapy_that_are_read_from_meta_by_get_are_found_unless_the_spider_sets_them():
+    assert [name for name, _ in absent_meta_values(Reading)] == ["depth", "retry_times"]
+    assert [name for name, _ in absent_meta_values(Writing)] == ["retry_times"]
+    for own in (Spider, PageSpider, TaskSpider, RecipeSpider, type("Own", (Reading,), {"own_meta": True})):
+        assert absent_meta_values(own) == []
 
 
 PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/"))
@@ -771,6 +837,42 @@ async def test_a_key_of_meta_that_only_scrapy_uses_is_pointed_out_once(serve, tm
             },
         )
     assert "does not use meta" not in caplog.text
+
+
+@dataclasses.dataclass
+class Photo:
+    image_urls: list[str]
+
+
+@pytest.mark.parametrize("item", [{"image_urls": ["/1.png"]}, Photo(["/1.png"])], ids=["dict", "dataclass"])
+async def test_files_that_are_not_downloaded_are_pointed_out_once(serve, tmp_path, caplog, item):
+    def parse(self, response):
+        yield item
+        yield response.follow_all("a")
+
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, parse)
+    assert (
+        caplog.text.count("the files in the field image_urls of items are not downloaded; set files_store")
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("item", "settings"),
+    [
+        ({"file_urls": "/1.png"}, {"files_fields": {}}),
+        ({"file_urls": "/1.png"}, {"files_store": "kept"}),
+        ({"file_urls": []}, {}),
+        ({"url": "/1.png"}, {}),
+    ],
+    ids=["no fields", "stored", "no file", "no such field"],
+)
+async def test_files_are_not_mentioned_without_need(serve, tmp_path, caplog, monkeypatch, item, settings):
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, lambda self, response: item, custom_settings=settings)
+    assert "files_store" not in caplog.text
 
 
 class Proxying:

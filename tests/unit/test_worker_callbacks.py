@@ -268,7 +268,7 @@ async def test_an_errback_without_results_leaves_the_dead_letter(run):
             return None
 
     ran = await run({"/": ["/rescued"], "/rescued": page(status=404)}, Silent)
-    assert ran.letters == {"/rescued": "status/404: the server answered 404"}
+    assert ran.letters == {"/rescued": "status/404: the server responded with 404"}
 
 
 async def test_an_errback_that_fails_too_is_called_once_and_both_errors_are_kept(run):
@@ -281,7 +281,7 @@ async def test_an_errback_that_fails_too_is_called_once_and_both_errors_are_kept
 
     ran = await run({"/": ["/rescued"], "/rescued": page(status=404)}, Failing)
     (error,) = ran.letters.values()
-    assert error.startswith("status/404: the server answered 404; then TypeError: not this either")
+    assert error.startswith("status/404: the server responded with 404; then TypeError: not this either")
     assert len(calls) == 1
 
 

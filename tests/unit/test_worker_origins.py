@@ -63,7 +63,7 @@ def test_an_origin_that_is_silent_is_given_up_within_the_time_limit(clock, lasti
 
 def test_an_origin_that_answered_before_is_waited_for(clock):
     origins, begin = Origins(Settings()), clock.now
-    origins.answered(DEAD)
+    origins.responded(DEAD)
     _, decision = attempts_until_given_up(origins, clock)
     assert 110 < clock.now - begin <= 150
     assert decision.error == "connect: refused"
@@ -73,7 +73,7 @@ def test_an_answer_ends_an_outage_and_its_count(clock):
     origins = Origins(Settings(max_retries=2))
     for _ in range(2):
         attempt(origins, clock)
-    origins.answered(DEAD)
+    origins.responded(DEAD)
     assert origins.refusal(DEAD, Request(f"{DEAD}/x")) is None
     clock.now += 1000
     assert attempt(origins, clock).resolution is Resolution.RETRY
@@ -82,7 +82,7 @@ def test_an_answer_ends_an_outage_and_its_count(clock):
 def test_attempts_during_an_outage_of_an_origin_that_answered_do_not_count(clock):
     origins = Origins(Settings())
     assert not attempt(origins, clock).free
-    origins.answered(DEAD)
+    origins.responded(DEAD)
     assert attempt(origins, clock).free
 
 
@@ -97,7 +97,7 @@ def test_a_request_that_may_not_be_retried_fails_at_once(clock):
     for known in (False, True):
         origins = Origins(Settings())
         if known:
-            origins.answered(DEAD)
+            origins.responded(DEAD)
         assert attempt(origins, clock, max_retries=0).resolution is Resolution.FAILED
 
 
@@ -122,7 +122,7 @@ def test_an_outage_does_not_affect_other_origins_of_the_host(clock):
     attempt(origins, clock, UnresolvedHost("no such name"))
     assert origins.refusal(GOOD, Request(f"{GOOD}/x")) is None
     assert origins.is_alone(DEAD)
-    origins.answered(GOOD)
+    origins.responded(GOOD)
     assert not origins.is_alone(DEAD)
     assert origins.is_alone("http://other.test")
     attempt(origins, clock, origin=GOOD)
@@ -144,7 +144,7 @@ def test_requests_join_the_first_one_to_a_new_host_until_it_is_late(clock):
 
 def test_one_request_at_a_time_waits_for_a_host_of_which_another_origin_answers(clock):
     origins = Origins(Settings())
-    origins.answered(GOOD)
+    origins.responded(GOOD)
     assert origins.begin_contact(DEAD) is OriginState.FIRST
     assert origins.begin_contact(DEAD) is OriginState.REFUSED
     assert origins.begin_contact("https://h.test") is OriginState.REFUSED
@@ -156,9 +156,9 @@ def test_the_number_of_remembered_origins_is_bounded(clock, monkeypatch):
     monkeypatch.setattr(module, "_MAX_KNOWN", 2)
     origins = Origins(Settings())
     for number in range(4):
-        origins.answered(f"http://h{number}.test")
+        origins.responded(f"http://h{number}.test")
         attempt(origins, clock, origin=f"http://d{number}.test")
-    assert [origins.has_answered(f"http://h{number}.test") for number in range(4)] == [
+    assert [origins.has_responded(f"http://h{number}.test") for number in range(4)] == [
         False,
         False,
         True,

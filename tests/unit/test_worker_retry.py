@@ -54,7 +54,7 @@ def test_statuses_that_stay_are_given_up(status):
     verdict = decide_after_status(Settings(), REQUEST, 0, status, None)
     assert (verdict.resolution, verdict.error) == (
         Resolution.FAILED,
-        f"status/{status}: the server answered {status}",
+        f"status/{status}: the server responded with {status}",
     )
 
 
@@ -108,7 +108,7 @@ async def test_a_page_that_fails_twice_is_obtained_by_the_third_attempt(run):
 
 async def test_a_page_that_always_fails_becomes_a_dead_letter_with_its_last_error(run):
     ran = await run(Answer(status=502), max_retries=2)
-    assert (ran.tries, ran.letters) == (3, {"/": "status/502: the server answered 502"})
+    assert (ran.tries, ran.letters) == (3, {"/": "status/502: the server responded with 502"})
     assert (ran.counters["failed/status/502"], ran.counters["retried/status/502"]) == (1, 2)
     assert "pages" not in ran.counters
 

@@ -21,7 +21,7 @@ LONGEST_PAUSE = 5.0
 
 
 class Unavailable(Exception):
-    """A service does not answer, or not yet. The same call may succeed later; the message gives the reason in one line."""
+    """A service does not respond, or not yet. The same call may succeed later; the message gives the reason in one line."""
 
 
 class Outage:

@@ -1,6 +1,6 @@
 """LimitedProcess: a child process with limits of time and memory, for work whose input may be hostile.
 
-The kernel kills the process when a call has used up its CPU time, and the parent kills it if it does not answer although it
+The kernel kills the process when a call has used up its CPU time, and the parent kills it if it does not reply although it
 uses none: it sleeps, or waits for something. So nothing that the work does can prevent it, and a crash affects nothing
 else. The next call starts a new process.
 """
@@ -55,7 +55,7 @@ class LimitedProcess:
         self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def call(self, message: msgspec.Struct) -> bytes:
-        """Send a message and return the answer, as JSON. Raises :class:`ProcessDied`."""
+        """Send a message and return the reply, as JSON. Raises :class:`ProcessDied`."""
         with self._lock:
             process = self._started()
             assert process.stdin is not None
@@ -65,13 +65,13 @@ class LimitedProcess:
                 limit = self._seconds + _EXTRA_SECONDS
                 if not _is_ready(process.stdout, limit):
                     self._close()
-                    raise ProcessDied(f"did not answer within {limit:g} s", timed_out=True)
-                answer = _read(process.stdout)
+                    raise ProcessDied(f"did not reply within {limit:g} s", timed_out=True)
+                reply = _read(process.stdout)
             except OSError:
-                answer = None
-            if answer is None:
+                reply = None
+            if reply is None:
                 raise self._end_of(process)
-            return answer
+            return reply
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:
@@ -116,16 +116,16 @@ def _end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
-def serve(answer: Callable[[bytes], msgspec.Struct]) -> None:
-    """Answer calls in the child process until the end of its input. The first command-line argument is the CPU time."""
+def serve(handle: Callable[[bytes], msgspec.Struct]) -> None:
+    """Handle calls in the child process until the end of its input. The first command-line argument is the CPU time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the parent, which then ends this process
     seconds = float(sys.argv[1])
-    calls, answers = sys.stdin.buffer, sys.stdout.buffer
+    calls, replies = sys.stdin.buffer, sys.stdout.buffer
     while (call := _read(calls)) is not None:
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        result = answer(call)
+        result = handle(call)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _write(answers, result)
+        _write(replies, result)
 
 
 def limit_memory(size: int) -> None:

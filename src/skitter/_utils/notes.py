@@ -31,5 +31,5 @@ class Notes(Protocol):
         """Atomically replace a note if its value is ``old`` (``None``: it does not exist). It is kept for ``ttl`` seconds.
 
         Return ``False`` if the value is a different one: read it and try again. If a call was repeated because its
-        answer was lost, the different value may be the caller's own.
+        reply was lost, the different value may be the caller's own.
         """

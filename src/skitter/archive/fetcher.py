@@ -1,4 +1,4 @@
-"""WarcFetcher: answers requests from WARC files instead of the network.
+"""WarcFetcher: responds to requests from WARC files instead of the network.
 
 ``fetcher=warc:FILE`` runs a spider on the responses of an earlier crawl. Files of other programs work too, because only
 features of the standard are used (ISO 28500:2017).
@@ -29,7 +29,7 @@ from skitter.request import Request
 from skitter.response import Response
 from skitter.web.urls import normalize
 
-_ANSWERS = WarcRecordType.response | WarcRecordType.resource | WarcRecordType.revisit
+_RESPONSES = WarcRecordType.response | WarcRecordType.resource | WarcRecordType.revisit
 _BUFFER = 16 * 1024
 """Bytes that are read at a time to find one record."""
 _Key = tuple[str, str, int]
@@ -54,7 +54,7 @@ class _Location(NamedTuple):
 
 
 class WarcFetcher:
-    """Answers each request with its latest response in one or more WARC files, separated by commas.
+    """Responds to each request with its latest response in one or more WARC files, separated by commas.
 
     A request without a response raises :class:`NotArchived`. A robots.txt that is not in the archive counts as
     missing, so everything is allowed. Nothing is sent to any server.
@@ -158,7 +158,7 @@ def _records(path: Path) -> Iterator[WarcRecord]:
     try:
         with path.open("rb") as file:
             yield from ArchiveIterator(
-                file, record_types=_ANSWERS | WarcRecordType.request, parse_http=False, strict_mode=False
+                file, record_types=_RESPONSES | WarcRecordType.request, parse_http=False, strict_mode=False
             )
     except OSError as error:
         raise SettingsError(

@@ -65,11 +65,11 @@ def encode_capture(capture: Capture, request_headers: Mapping[str, str]) -> byte
         kind = "response"
         digest = hashlib.sha1(body, usedforsecurity=False).digest()
         fields["WARC-Payload-Digest"] = f"sha1:{base64.b32encode(digest).decode()}"
-    answer_id = _record_id()
-    answer = _member(kind, date, answer_id, "application/http; msgtype=response", fields, head, body)
-    asked = {"WARC-Target-URI": response.url, "WARC-Concurrent-To": answer_id}
+    record_id = _record_id()
+    record = _member(kind, date, record_id, "application/http; msgtype=response", fields, head, body)
+    asked = {"WARC-Target-URI": response.url, "WARC-Concurrent-To": record_id}
     message = _request_message(response.request or Request(response.url), request_headers)
-    return answer + _member(
+    return record + _member(
         "request", date, _record_id(), "application/http; msgtype=request", asked, message
     )
 

@@ -28,10 +28,10 @@ class OutgoingMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Delivery(Protocol):
-    """A message that was delivered to this worker and waits for its answer.
+    """A message that was delivered to this worker and must be acknowledged.
 
-    :meth:`finish` or :meth:`requeue` answers a delivery, once. A message without an answer is delivered again after
-    the broker's message timeout, to any worker. No method waits or raises: a lost answer leads to another delivery,
+    :meth:`finish` or :meth:`requeue` acknowledges a delivery, once. An unacknowledged message is delivered again after
+    the broker's message timeout, to any worker. No method waits or raises: a lost acknowledgement leads to another delivery,
     which is harmless.
     """
 
@@ -75,7 +75,7 @@ class Broker(Protocol):
         """
 
     async def close(self) -> None:
-        """Return every message without an answer to the broker, and disconnect. Also called after a failed open."""
+        """Return every unacknowledged message to the broker, and disconnect. Also called after a failed open."""
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages. Return when the broker has stored them.
@@ -93,7 +93,7 @@ class Broker(Protocol):
         """
 
     def allow(self, count: int) -> None:
-        """Allow at most ``count`` delivered messages without an answer, including those received already.
+        """Allow at most ``count`` unacknowledged messages, including those received already.
 
         Called often, also with an unchanged or smaller count; messages above a smaller count are kept.
         """

@@ -76,7 +76,7 @@ class BrokerFrontier:
         self._calls = 0
         self._pass_number = 1
         self._revision = 0
-        """Revision of the settings in the last answer of the state."""
+        """Revision of the settings in the last reply of the state."""
         self.shared = state.shared
         self.control = state.control
         self.notes = state.notes
@@ -258,7 +258,7 @@ class BrokerFrontier:
             for place, outcome in zip(group.places, group.outcomes, strict=True):
                 for entry in select(outcome.all_entries(), new[place]):
                     (group.new if queue_of(entry.slot) == queue else elsewhere).append(entry)
-        # Before the parents are answered: the message of a parent must outlive those of its children.
+        # Before the parents are acknowledged: the message of a parent must outlive those of its children.
         await self._publish(elsewhere)
         for queue, group in groups.items():
             taken = [accepted[place] for place in group.places]
@@ -312,7 +312,7 @@ class _PublishedDeadLetters:
 
 
 def _combined(results: Sequence[LeaseResult]) -> LeaseResult:
-    """Return the answers of several topics as one."""
+    """Combine the results of several topics."""
     last = results[-1]
     finished = any(result.state is JobState.FINISHED for result in results)
     return msgspec.structs.replace(

@@ -67,7 +67,7 @@ class JetStreamDelivery:
 
     def touch(self) -> None:
         """``+WPI``: work in progress."""
-        self._broker.send_answer(self._message.in_progress())
+        self._broker.send_ack(self._message.in_progress())
 
 
 class JetStreamBroker:
@@ -89,11 +89,11 @@ class JetStreamBroker:
         self._arrived = asyncio.Event()
         self._may_pull = asyncio.Event()
         self._allowed = 0
-        self._unanswered = 0
+        self._unacknowledged = 0
         self._reply_subject = ""
         self._pull = _Pull(0, 0)
         self._pulling: asyncio.Task[None] | None = None
-        self._answers: set[asyncio.Task[None]] = set()
+        self._acks: set[asyncio.Task[None]] = set()
 
     @property
     def is_receiving(self) -> bool:
@@ -105,7 +105,7 @@ class JetStreamBroker:
     async def open(self) -> None:
         try:
             if not await self._is_listening():
-                raise ConnectionRefusedError("no server answers")
+                raise ConnectionRefusedError("no server is listening")
             self._client = await nats.connect(
                 self._servers, connect_timeout=round(CONNECT_TIMEOUT), allow_reconnect=True,
                 max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_log_error, disconnected_cb=None,
@@ -153,7 +153,7 @@ class JetStreamBroker:
             await cancel_and_wait([self._pulling])
         for delivery in self._inbox:
             delivery.requeue(0.0)
-        await asyncio.gather(*self._answers, return_exceptions=True)
+        await asyncio.gather(*self._acks, return_exceptions=True)
         if self._client is not None:
             with contextlib.suppress(*UNAVAILABLE):
                 await self._client.flush(2)
@@ -182,24 +182,24 @@ class JetStreamBroker:
         if failures:
             raise failures[0]
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- acknowledging ---------------------------------------------------------------------------------------
 
-    def close_delivery(self, answer: Awaitable[None]) -> None:
-        """Send the last answer to a delivery, which makes room for another."""
-        self._unanswered -= 1
-        self.send_answer(answer)
+    def close_delivery(self, ack: Awaitable[None]) -> None:
+        """Send the last acknowledgement of a delivery, which makes room for another."""
+        self._unacknowledged -= 1
+        self.send_ack(ack)
 
-    def send_answer(self, answer: Awaitable[None]) -> None:
-        """Send an answer without waiting. If it is lost, the message is delivered again."""
-        task = asyncio.create_task(_send_quietly(answer))
-        self._answers.add(task)
-        task.add_done_callback(self._answers.discard)
+    def send_ack(self, ack: Awaitable[None]) -> None:
+        """Send an acknowledgement without waiting. If it is lost, the message is delivered again."""
+        task = asyncio.create_task(_send_quietly(ack))
+        self._acks.add(task)
+        task.add_done_callback(self._acks.discard)
 
     # --- receiving ---------------------------------------------------------------------------------------
 
     def allow(self, count: int) -> None:
         self._allowed = count
-        if count > self._unanswered:
+        if count > self._unacknowledged:
             self._may_pull.set()
 
     def receive(self) -> Sequence[Delivery]:
@@ -218,7 +218,7 @@ class JetStreamBroker:
         The client's own ``fetch`` does not return the first messages before all requested messages have arrived.
         """
         while True:
-            room = self._allowed - self._unanswered
+            room = self._allowed - self._unacknowledged
             if room <= 0:
                 self._may_pull.clear()
                 await self._may_pull.wait()
@@ -250,7 +250,7 @@ class JetStreamBroker:
                 self._pull.has_no_consumer = message.headers["Status"] == _NO_RESPONDERS
                 self._pull.ended.set()
             return
-        self._unanswered += 1
+        self._unacknowledged += 1
         self._inbox.append(JetStreamDelivery(self, message))
         self._arrived.set()
         self._pull.remaining -= 1
@@ -274,9 +274,9 @@ def _is_refused(error: Exception) -> bool:
     return isinstance(error, BadRequestError) and not isinstance(error, ServiceUnavailableError)
 
 
-async def _send_quietly(answer: Awaitable[None]) -> None:
+async def _send_quietly(ack: Awaitable[None]) -> None:
     with contextlib.suppress(*UNAVAILABLE):
-        await answer
+        await ack
 
 
 async def _log_error(error: Exception) -> None:

@@ -138,7 +138,7 @@ class PendingMessages:
                 pending.offer_at, pending.awaits_capacity = 0.0, False
 
     def remove(self, removed: Sequence[PendingMessage]) -> None:
-        """Remove messages without answering them."""
+        """Remove messages without acknowledging them."""
         if removed:
             ids = {id(pending) for pending in removed}
             self._messages = [pending for pending in self._messages if id(pending) not in ids]

@@ -65,8 +65,8 @@ class PollingBroker:
         self._interval = interval
         """Seconds between two calls of :meth:`PolledQueue.take` while nothing arrives."""
         self._inbox: list[Delivery] = []
-        self._unanswered: set[_PolledDelivery] = set()
-        self._answers: set[asyncio.Future[None]] = set()
+        self._unacknowledged: set[_PolledDelivery] = set()
+        self._acks: set[asyncio.Future[None]] = set()
         self._allowed = 0
         self._arrived = asyncio.Event()
         self._wake = asyncio.Event()
@@ -89,9 +89,9 @@ class PollingBroker:
         self._wake.set()
         if self._polling is not None:
             await asyncio.gather(self._polling, return_exceptions=True)
-        for delivery in list(self._unanswered):
+        for delivery in list(self._unacknowledged):
             delivery.requeue(0.0)
-        await asyncio.gather(*self._answers, return_exceptions=True)
+        await asyncio.gather(*self._acks, return_exceptions=True)
         with contextlib.suppress(*self._queue.unavailable):
             await self._queue.close()
 
@@ -117,27 +117,27 @@ class PollingBroker:
             await wait_until_set(self._arrived, seconds)
         return bool(self._inbox)
 
-    def close_delivery(self, delivery: _PolledDelivery, answer: Awaitable[None]) -> None:
-        """Send the last answer to a delivery, which makes room for another."""
-        self._unanswered.discard(delivery)
+    def close_delivery(self, delivery: _PolledDelivery, ack: Awaitable[None]) -> None:
+        """Send the last acknowledgement of a delivery, which makes room for another."""
+        self._unacknowledged.discard(delivery)
         self._wake.set()
-        self.send_answer(answer)
+        self.send_ack(ack)
 
-    def send_answer(self, answer: Awaitable[None]) -> None:
-        """Send an answer without waiting. If it is lost, the message is delivered again."""
-        task = asyncio.ensure_future(answer)
-        self._answers.add(task)
-        task.add_done_callback(self._close_answer)
+    def send_ack(self, ack: Awaitable[None]) -> None:
+        """Send an acknowledgement without waiting. If it is lost, the message is delivered again."""
+        task = asyncio.ensure_future(ack)
+        self._acks.add(task)
+        task.add_done_callback(self._on_ack_done)
 
-    def _close_answer(self, task: asyncio.Future[None]) -> None:
-        self._answers.discard(task)
+    def _on_ack_done(self, task: asyncio.Future[None]) -> None:
+        self._acks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.debug("an answer to a message is lost: %s", error)
+            log.debug("the acknowledgement of a message is lost: %s", error)
 
     async def _poll(self) -> None:
         while not self._is_closing:
             self._wake.clear()
-            room = self._allowed - len(self._unanswered)
+            room = self._allowed - len(self._unacknowledged)
             taken: Sequence[ReceivedMessage] = ()
             try:
                 if room > 0:
@@ -147,7 +147,7 @@ class PollingBroker:
                 self.is_receiving = False
             new = [_PolledDelivery(self, self._queue, message, self._lease_seconds) for message in taken]
             self._inbox += new
-            self._unanswered.update(new)
+            self._unacknowledged.update(new)
             if new:
                 self._arrived.set()
             await wait_until_set(self._wake, self._interval)
@@ -177,4 +177,4 @@ class _PolledDelivery:
 
     def touch(self) -> None:
         """Hide the message for another lease time."""
-        self._broker.send_answer(self._queue.delay(self._key, self._lease_seconds))
+        self._broker.send_ack(self._queue.delay(self._key, self._lease_seconds))

@@ -27,7 +27,7 @@ class TopicSeeds:
         self._taken: dict[int, list[Delivery]] = {}
         self._tokens = count()
 
-    async def take(self, limit: int) -> SeedBatch | None:
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:  # noqa: ARG002 - the broker knows the process
         deliveries: list[Delivery] = []
         seeds: list[ExternalSeed] = []
         for queue, topic in list(self._topics.items()):

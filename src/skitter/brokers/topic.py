@@ -54,7 +54,7 @@ OFFER_POLL_INTERVAL = 0.02
 ARRIVAL_TIMEOUT = 0.003
 """Seconds for which a call for leases waits for messages to arrive together."""
 STATE_MAX_AGE = 0.05
-"""Seconds for which the last answer of the state is used while nothing happens in this process."""
+"""Seconds for which the last reply of the state is used while nothing happens in this process."""
 
 
 class Outbox:
@@ -258,7 +258,7 @@ class Topic:
         """Messages whose outcomes are committed, and which are finished once the new requests are published."""
         self._calls = 0
         self._is_running = self._more_ready = True
-        """Whether the job was running, and whether more slots were ready, in the last answer of the state."""
+        """Whether the job was running, and whether more slots were ready, in the last reply of the state."""
         self._last: tuple[float, LeaseResult] | None = None
 
     def __contains__(self, lease_id: int) -> bool:
@@ -271,7 +271,7 @@ class Topic:
         self._channel.pass_number = number
 
     def take_foreign(self, limit: int) -> list[Delivery]:
-        """Take at most ``limit`` messages that other programs published. The caller answers them."""
+        """Take at most ``limit`` messages that other programs published. The caller acknowledges them."""
         foreign = self._channel.foreign
         return [foreign.popleft() for _ in range(min(limit, len(foreign)))]
 
@@ -304,7 +304,7 @@ class Topic:
         self._wanted[worker] = limit
         if reports:
             self._pending.offer_waiting_for_capacity()
-        elif (idle := self._idle_answer(limit)) is not None:
+        elif (idle := self._idle_result(limit)) is not None:
             return idle
         async with self._leasing:
             return await self._lease(worker, limit, reports)
@@ -316,26 +316,26 @@ class Topic:
         await self._gather(limit)
         while True:
             self._refill()
-            answer = await self._offer(worker, limit - len(leases), reports)
+            reply = await self._offer(worker, limit - len(leases), reports)
             reports = ()
-            leases += answer.result.leases
+            leases += reply.result.leases
             # A worker that got all it wanted has not learned whether there is more.
-            self._more_ready = answer.more_ready or 0 < limit <= len(leases)
-            self._is_running = answer.result.state is JobState.RUNNING
-            if not answer.more_ready or len(leases) >= limit:
+            self._more_ready = reply.more_ready or 0 < limit <= len(leases)
+            self._is_running = reply.result.state is JobState.RUNNING
+            if not reply.more_ready or len(leases) >= limit:
                 break
             self._wanted[worker] = limit - len(leases)
             self._refill()
             if not await wait.for_choice():
                 break
         self._wanted[worker] = max(0, limit - len(leases))
-        self._after_lease(answer, limit)
-        result = msgspec.structs.replace(answer.result, leases=leases, ask_again=self._ask_again(answer))
+        self._after_lease(reply, limit)
+        result = msgspec.structs.replace(reply.result, leases=leases, ask_again=self._ask_again(reply))
         self._last = self._channel.now, msgspec.structs.replace(result, leases=[], data_loss=False)
         return result
 
-    def _idle_answer(self, limit: int) -> LeaseResult | None:
-        """Return the last answer if nothing has happened since that could change it, which saves a call to the state."""
+    def _idle_result(self, limit: int) -> LeaseResult | None:
+        """Return the last result if nothing has happened since that could change it, which saves a call to the state."""
         now = self._channel.now
         if self._tuning.max_wait or self._last is None or now - self._last[0] > STATE_MAX_AGE:
             return None
@@ -366,12 +366,12 @@ class Topic:
         most = min(MAX_OFFERS, limit + self._tuning.max_pending)
         offers = self._pending.choose(self._calls, most, self._channel.now) if limit > 0 else []
         slots = [pending.slot for pending in offers]
-        answer = await self._state.lease_slots(worker, slots, limit, reports, {self._queue: limit})
+        reply = await self._state.lease_slots(worker, slots, limit, reports, {self._queue: limit})
         now = self._channel.now
         leased: dict[str, deque[PendingMessage]] = defaultdict(deque)
         useless = []
-        has_all = 0 < limit <= len(answer.result.leases)
-        for pending, decision in zip(offers, answer.decisions, strict=True):
+        has_all = 0 < limit <= len(reply.result.leases)
+        for pending, decision in zip(offers, reply.decisions, strict=True):
             if decision is SlotDecision.LEASED:
                 leased[pending.slot].append(pending)
             elif decision is SlotDecision.EMPTY or (
@@ -385,12 +385,12 @@ class Topic:
         used = [pending for group in leased.values() for pending in group]
         self._pending.remove([*used, *useless])
         self._pending.record_leased(used, now)
-        for lease in answer.result.leases:
+        for lease in reply.result.leases:
             if leased[lease.slot]:
                 self._leased[lease.id] = LeasedMessage(leased[lease.slot].popleft(), worker)
         if useless:
             await self._finish_useless(useless)
-        return answer
+        return reply
 
     async def _finish_useless(self, useless: Sequence[PendingMessage]) -> None:
         """Finish messages without a waiting request. Requests that the state has lost are added again.
@@ -415,20 +415,20 @@ class Topic:
             _, new = await self._state.add_reported(lost)
             self._outbox.put([self._channel.for_request(entry) for entry in select(lost, new)])
 
-    def _after_lease(self, answer: SlotLeases, limit: int) -> None:
+    def _after_lease(self, reply: SlotLeases, limit: int) -> None:
         """Return excess messages, and start a search for lost ones if the broker seems to have none."""
         now = self._channel.now
         self._pending.trim(self._wanted.total(), now)
-        if not answer.more_ready or not limit or not self._channel.is_receiving:
+        if not reply.more_ready or not limit or not self._channel.is_receiving:
             self._channel.supplied_at = now
         elif now - self._channel.supplied_at > self._dry_after and self._search is None:
             self._search = asyncio.create_task(self._search_lost())
 
-    def _ask_again(self, answer: SlotLeases) -> float:
-        if answer.more_ready:
+    def _ask_again(self, reply: SlotLeases) -> float:
+        if reply.more_ready:
             return POLL_INTERVAL
         soonest = min(OFFER_POLL_INTERVAL, self._pending.next_offer() - self._channel.now)
-        return min(answer.result.ask_again, max(soonest, POLL_INTERVAL))
+        return min(reply.result.ask_again, max(soonest, POLL_INTERVAL))
 
     # --- lost messages -----------------------------------------------------------------------------------
 
@@ -474,7 +474,7 @@ class Topic:
     async def after_commit(
         self, outcomes: Sequence[Outcome], accepted: Sequence[bool], new: Sequence[Entry]
     ) -> None:
-        """Answer the messages of committed leases once the ``new`` requests of this topic are published."""
+        """Acknowledge the messages of committed leases once the ``new`` requests of this topic are published."""
         closed: list[tuple[LeasedMessage, Outcome]] = []
         for outcome, is_accepted in zip(outcomes, accepted, strict=True):
             if not is_accepted:
@@ -482,10 +482,12 @@ class Topic:
             elif (leased := self._leased.pop(outcome.lease_id, None)) is not None:
                 closed.append((leased, outcome))
         self._finishing += len(closed)
-        self._outbox.put([self._channel.for_request(entry) for entry in new], partial(self._answer, closed))
+        self._outbox.put(
+            [self._channel.for_request(entry) for entry in new], partial(self._acknowledge, closed)
+        )
         await self._outbox.wait_below(OUTBOX_LIMIT)
 
-    def _answer(self, closed: Sequence[tuple[LeasedMessage, Outcome]]) -> None:
+    def _acknowledge(self, closed: Sequence[tuple[LeasedMessage, Outcome]]) -> None:
         self._finishing -= len(closed)
         for leased, outcome in closed:
             if outcome.resolution is Resolution.RETRY:

@@ -155,13 +155,13 @@ class Recorder:
             self._found.append(asyncio.ensure_future(_read(response)))
 
     async def finish(self) -> list[dict[str, Any]]:
-        """Return what has been recorded so far. An answer without an end is left out, and so is a redirect."""
+        """Return what has been recorded so far. A response without an end is left out, and so is a redirect."""
         if self._found:
             await asyncio.wait(self._found, timeout=_BODY_TIMEOUT)
-        answers = [task.result() for task in self._found if task.done() and not task.cancelled()]
+        responses = [task.result() for task in self._found if task.done() and not task.cancelled()]
         for task in self._found:
             task.cancel()
-        return [answer for answer in answers if answer is not None]
+        return [response for response in responses if response is not None]
 
     def stop(self) -> None:
         """Stop recording."""

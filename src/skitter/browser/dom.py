@@ -67,18 +67,18 @@ async def final_dom(page: Page, session: CDPSession) -> tuple[str, bool]:
 async def _serialized(session: CDPSession, children: list[tuple[int, str]] | None) -> Any:
     # Playwright's Page.evaluate counts as a user gesture, after which the page could open windows for five seconds.
     expression = f"({_SERIALIZE})({json.dumps(children)})"
-    answer = await session.send("Runtime.evaluate", {"expression": expression, "returnByValue": True})
-    if "exceptionDetails" in answer:
-        raise RuntimeError(answer["exceptionDetails"].get("text", "the document cannot be read"))
-    return answer["result"]["value"]
+    reply = await session.send("Runtime.evaluate", {"expression": expression, "returnByValue": True})
+    if "exceptionDetails" in reply:
+        raise RuntimeError(reply["exceptionDetails"].get("text", "the document cannot be read"))
+    return reply["result"]["value"]
 
 
 async def _contents(frame: Frame, depth: int) -> list[tuple[int, str]]:
     """Return the index and the HTML of each frame within a frame."""
-    answers = await asyncio.gather(
+    results = await asyncio.gather(
         *(_content(child, depth) for child in frame.child_frames), return_exceptions=True
     )
-    return [answer for answer in answers if isinstance(answer, tuple) and answer[0] >= 0]
+    return [result for result in results if isinstance(result, tuple) and result[0] >= 0]
 
 
 async def _content(frame: Frame, depth: int) -> tuple[int, str]:

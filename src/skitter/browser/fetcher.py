@@ -247,7 +247,7 @@ class BrowserFetcher:
                     await opened.pool.release(opened.context, tab)
         except Exception as error:  # noqa: BLE001 - whatever Playwright raises
             if process.is_alive and not is_gone(error):
-                log.warning("the browser does not answer; it is replaced")
+                log.warning("the browser does not respond; it is replaced")
                 process.retired = True
                 self._start(process.close())
         finally:

@@ -47,7 +47,7 @@ class GuardProxy:
         self.on_receive: Callable[[], None] | None = None
         """Called after each received block."""
         self.token = secrets.token_hex(8)
-        """Value of the header ``X-Skitter-Proxy`` in an answer of the proxy itself."""
+        """Value of the header ``X-Skitter-Proxy`` in a response of the proxy itself."""
         self._failures: dict[str, FetchError] = {}
         self._addresses: dict[str, str] = {}
 
@@ -107,7 +107,7 @@ class GuardProxy:
                 text = target.decode("latin-1")
                 address = text if method == b"CONNECT" else _address_of(text)
                 if address != bound or upstream is None:
-                    # The browser does not pipeline, so the previous answer is complete.
+                    # The browser does not pipeline, so the previous response is complete.
                     await _end(upstream, relaying)
                     try:
                         source, upstream = await self._connect(address)

@@ -255,10 +255,10 @@ def _read_group(folder: str) -> tuple[int, int, int]:
         try:
             group, main, driver = Path(folder, GROUP).read_text("ascii").split()
             return int(group), int(main), int(driver)
-        except FileNotFoundError:  # the browser has answered a moment before its watchdog continues
+        except FileNotFoundError:  # the browser has replied a moment before its watchdog continues
             os.stat(Path(folder, LIFELINE))  # noqa: PTH116 - raises the same error when the watchdog has deleted the folder
             time.sleep(0.005)
-    raise TimeoutError("the watchdog of the browser does not answer")
+    raise TimeoutError("the watchdog of the browser does not respond")
 
 
 def _is_renderer(pid: int) -> bool:

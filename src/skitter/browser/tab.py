@@ -313,7 +313,7 @@ class Tab:
             load.actions_done = number + (not isinstance(action, Wait))
             await load.race(perform(page, action, load.captured))
             if isinstance(action, (Click, Press)):
-                await load.race(page.evaluate("0"))  # what the action has announced arrives before the answer
+                await load.race(page.evaluate("0"))  # what the action has announced arrives before the reply
             load.actions_done = number + 1
             await load.settle()
         html, refreshes = await self._step(load, final_dom(page, self._session), "content")
@@ -501,18 +501,18 @@ class Tab:
 
     def _on_paused(self, event: dict[str, Any]) -> None:
         is_main = event["resourceType"] == "Document" and event["frameId"] == self._frame
-        is_answer = "responseStatusCode" in event or "responseErrorReason" in event
+        is_response = "responseStatusCode" in event or "responseErrorReason" in event
         if not is_main:
-            self._start(self._on_part(event, is_answer=is_answer))
-        elif is_answer:
-            self._start(self._on_answer(event))
+            self._start(self._on_part(event, is_response=is_response))
+        elif is_response:
+            self._start(self._on_response(event))
         else:
             self._start(self._on_document(event))
 
-    async def _on_part(self, event: dict[str, Any], *, is_answer: bool) -> None:
+    async def _on_part(self, event: dict[str, Any], *, is_response: bool) -> None:
         """Decide whether a sub-request is sent."""
         load = self._load
-        if not is_answer:
+        if not is_response:
             if load is None or _is_prefetch(event) or self._is_blocked(load, event):
                 return await self._fail(event, "BlockedByClient")
             load.requests += 1
@@ -550,9 +550,9 @@ class Tab:
     async def _on_login(self, event: dict[str, Any]) -> None:
         """Show the page of a server that asks for a user name. Playwright handles the login to a proxy."""
         is_proxy = event["authChallenge"].get("source") == "Proxy"
-        answer = {"response": "Default" if is_proxy else "CancelAuth"}
-        await self._answer(
-            "Fetch.continueWithAuth", {"requestId": event["requestId"], "authChallengeResponse": answer}
+        choice = {"response": "Default" if is_proxy else "CancelAuth"}
+        await self._send(
+            "Fetch.continueWithAuth", {"requestId": event["requestId"], "authChallengeResponse": choice}
         )
 
     async def _on_document(self, event: dict[str, Any]) -> None:
@@ -605,8 +605,8 @@ class Tab:
         kept = {name: value for name, value in sent.items() if name.lower() not in names}
         return {"headers": [{"name": name, "value": value} for name, value in {**kept, **headers}.items()]}
 
-    async def _on_answer(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
-        """Decide about the answer of a main document."""
+    async def _on_response(self, event: dict[str, Any]) -> None:  # noqa: PLR0911 - one for each decision
+        """Decide about the response of a main document."""
         load = self._load
         if load is None or load.in_callback or load.outcome.done() or "responseErrorReason" in event:
             return await self._continue(event)
@@ -669,12 +669,12 @@ class Tab:
         return bytes(body), False
 
     async def _continue(self, event: dict[str, Any], **changes: Any) -> None:
-        await self._answer("Fetch.continueRequest", {"requestId": event["requestId"], **changes})
+        await self._send("Fetch.continueRequest", {"requestId": event["requestId"], **changes})
 
     async def _fail(self, event: dict[str, Any], reason: str = "Aborted") -> None:
-        await self._answer("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": reason})
+        await self._send("Fetch.failRequest", {"requestId": event["requestId"], "errorReason": reason})
 
-    async def _answer(self, method: str, arguments: dict[str, Any]) -> None:
+    async def _send(self, method: str, arguments: dict[str, Any]) -> None:
         # The request has ended, or the page is gone, which other events report.
         with contextlib.suppress(Exception):
             await self._session.send(method, arguments)

@@ -60,7 +60,7 @@ async def add(
 
     A seed is a URL, or a JSON object with url and optionally method, headers, body, meta, callback, priority, depth and
     the other fields of a request. Empty lines and lines that start with # are skipped. Either all seeds are added, or
-    none and the invalid ones are reported. Repeating the command adds no seed twice.
+    none and the invalid ones are reported. Repeating the command adds no seed twice except those with dont_filter.
     """
     if not urls and name is None:
         raise UsageError(
@@ -165,8 +165,7 @@ class _Adding:
         except SkitterError as error:
             raise UsageError(
                 f"stopped after {total.added + total.known + total.banned} seeds ({total.added} new): {error}",
-                remedy=f"{error.remedy}; then repeat the command: it adds the rest, and no seed twice".lstrip(
-                    "; "
-                ),
+                remedy=f"{error.remedy}; then repeat the command: it adds the rest, and no seed twice except those with"
+                " dont_filter".lstrip("; "),
             ) from error
         return total

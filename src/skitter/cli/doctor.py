@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 
 import click
 
 from skitter.cli.console import FAILED
 
-_EXTRAS = {
-    "browser": ("playwright",), "recipes": ("pyyaml", "jsonschema", "jmespath"), "scripts": ("quickjs-ng",),
-    "agents": ("browserforge",), "redis": ("redis",), "nats": ("nats-py",), "mongodb": ("pymongo",),
-    "postgresql": ("asyncpg",), "mysql": ("aiomysql",), "parquet": ("pyarrow",), "warc": ("fastwarc",), "content": ("trafilatura",), "signing": ("cryptography",), "service": ("fastapi", "uvicorn"), "s3": ("s3fs",),
-    "shell": ("ipython",), "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
-}  # fmt: skip
-"""Packages of the extras that show whether an extra is installed."""
+_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*;.*\bextra == [\"']([\w-]+)[\"']")
+_FOR_DEVELOPERS = frozenset({"docs"})
 
 
 @click.command()
 @click.option("--start", is_flag=True, help="Also start the browser once.")
 def doctor(start: bool) -> int:
     """Show which optional parts are installed. Exits with 1 if --start is given and the browser does not start."""
-    for extra, packages in _EXTRAS.items():
-        click.echo(f"{extra:12}{_state(extra, packages)}")
+    try:
+        for extra, packages in _extras().items():
+            click.echo(f"{extra:12}{_state(extra, packages)}")
+    except PackageNotFoundError:  # run from a source tree
+        click.echo(f"{'skitter':12}is not installed; in the clone of skitter: pip install .")
     click.echo(f"{'compiled':12}{_compiled()}")
     ok = True
     for line, good in _browser(start=start):
         click.echo(f"{'chromium':12}{line}")
         ok = ok and good
     return 0 if ok or not start else FAILED
+
+
+def _extras() -> dict[str, list[str]]:
+    """Return the packages of each extra, as the metadata of the installed skitter names them."""
+    extras: dict[str, list[str]] = {}
+    for requirement in requires("skitter") or ():
+        if (found := _REQUIREMENT.match(requirement)) and found[2] not in _FOR_DEVELOPERS:
+            extras.setdefault(found[2], []).append(found[1])
+    return extras
 
 
 def _compiled() -> str:
@@ -50,7 +58,7 @@ def _compiled() -> str:
     return "missing; pages cost a tenth more, and known URLs three times the memory: install a C compiler, and skitter again"
 
 
-def _state(extra: str, packages: tuple[str, ...]) -> str:
+def _state(extra: str, packages: list[str]) -> str:
     found, missing = [], []
     for package in packages:
         try:

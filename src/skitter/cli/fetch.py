@@ -42,7 +42,7 @@ browser_option = click.option(
 def fetch(
     url: str, browser: bool, screenshot: Path | None, verbose: bool, robots: bool, settings: tuple[str, ...]
 ) -> int:
-    """Fetch a page, follow its redirects, and print its body. Exits with 1 if the server does not answer.
+    """Fetch a page, follow its redirects, and print its body. Exits with 1 if the server does not respond.
 
     With --screenshot, the picture takes the place of the body.
     """

@@ -48,8 +48,10 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
     ]
     rows += [("violated", visible(describe(verdict))) for verdict in job.violated]
     if job.counts is not None and job.workers:
-        for queue, count in queues_without_workers(job.counts.queues, job.workers).items():
+        for queue, count in queues_without_workers(job.counts, job.workers).items():
             rows.append(("waits", f"no worker serves queue {queue}, where {count:,} requests wait"))
+    reasons = dict.fromkeys(worker.report.waits for worker in job.workers)
+    rows += [("waits", visible(reason)) for reason in reasons]
     if job.unwritten:
         rows.append(("unwritten", f"{job.unwritten:,} bytes of items are in no output yet"))
     rows.append(("elsewhere", describe_elsewhere(job.elsewhere)))

@@ -127,8 +127,10 @@ def _call_of(response: Response, form: ContentFormat) -> ContentCall | MainConte
 def need_trafilatura() -> None:
     """Raise :class:`~skitter.errors.UsageError` if trafilatura is not installed. It is not imported: that takes half a second."""
     with needing("content", "main content"):
-        if find_spec("trafilatura") is None:
-            raise ModuleNotFoundError("no trafilatura", name="trafilatura")
+        # pip before 23.3 installs trafilatura without lxml_html_clean, which it needs.
+        for name in ("trafilatura", "lxml_html_clean"):
+            if find_spec(name) is None:
+                raise ModuleNotFoundError(f"no {name}", name=name)
 
 
 @cache

@@ -93,7 +93,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def _answer(call: ContentCall) -> MainContent:
+def _content_of(call: ContentCall) -> MainContent:
     try:
         content = extract(call)
         return msgspec.convert(without_surrogates(msgspec.to_builtins(content)), MainContent)
@@ -108,7 +108,7 @@ def main() -> None:
     logging.disable()  # trafilatura reports even ordinary pages without content as errors
     limit_memory(int(sys.argv[2]))
     decode = msgspec.json.Decoder(ContentCall).decode
-    serve(lambda call: _answer(decode(call)))
+    serve(lambda call: _content_of(decode(call)))
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class CachingFetcher(WrappingFetcher):
         key = _key(request)
         name = xxhash.xxh3_128_hexdigest(key)
         path = self._folder / name[:2] / name[2:]
-        if "no-cache" not in directives and not request.retries:  # user code wants another answer
+        if "no-cache" not in directives and not request.retries:  # user code wants another response
             stored = await asyncio.to_thread(self._read, path, key)
             if stored is not None:
                 return await _response_of(stored, request, on_headers)

@@ -47,7 +47,7 @@ _CONNECT_TIME_OUTS = ("Connection timed out", "SSL connection timeout")
 _BROKEN_HANDSHAKES = ("SSL_ERROR_SYSCALL", "unexpected eof", "Connection reset", "Send failure")
 _RECEIVING_FAILED = 56
 """The code is also used for chunks and headers that libcurl rejects, and for alerts after a TLS 1.3 handshake."""
-_INVALID_ANSWERS = ("chunk", "Too large response headers")
+_INVALID_RESPONSES = ("chunk", "Too large response headers")
 _TLS_ALERT = "alert"
 
 
@@ -75,14 +75,14 @@ def fetch_error(
     code: int,
     message: str,
     *,
-    answered: bool,
+    responded: bool,
     by_proxy: bool,
     connected: bool = True,
     works: bool = False,
 ) -> FetchError:
     """Return the :class:`~skitter.fetch.contract.FetchError` for a libcurl error.
 
-    ``answered``
+    ``responded``
         Whether any part of the server's response had arrived.
     ``by_proxy``
         Whether the failed connection leads to a proxy, or the proxy refused the tunnel.
@@ -94,13 +94,12 @@ def fetch_error(
     A code that no HTTP transfer produces becomes a plain ``FetchError``.
     """
     kind = _CLASS_OF.get(code, FetchError)
-    if code == _RECEIVING_FAILED and any(sign in message for sign in _INVALID_ANSWERS):
+    if code == _RECEIVING_FAILED and any(sign in message for sign in _INVALID_RESPONSES):
         kind = ProtocolError
-    elif code == _RECEIVING_FAILED and not (answered or by_proxy) and _TLS_ALERT in message:
-        kind = (
-            TlsError  # RFC 8446, 4.4.2.4: the server refuses the certificate of the client, or requires one
-        )
-    elif kind is Disconnected and not answered:
+    elif code == _RECEIVING_FAILED and not (responded or by_proxy) and _TLS_ALERT in message:
+        # RFC 8446, 4.4.2.4: the server refuses the certificate of the client, or requires one.
+        kind = TlsError
+    elif kind is Disconnected and not responded:
         kind = ConnectError
     elif code == _TLS_CONNECT and any(sign in message for sign in _BROKEN_HANDSHAKES):
         # The network failed during the handshake, not the verification of a certificate, so a retry may succeed.

@@ -79,7 +79,7 @@ class HeaderGate:
         self._lines.append(line)
         if line in {b"\r\n", b"\n"} and (status := _status(self._lines[0])) >= 200:
             if status == 401 and self._transfer.is_challenged:
-                self._transfer.is_challenged = False  # if it is not answered, its body or the end follows
+                self._transfer.is_challenged = False  # without a response to it, its body or the end follows
             else:
                 self._begin_decision()
 

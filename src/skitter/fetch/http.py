@@ -63,7 +63,7 @@ _DECODE_IN_THREAD = 256 * 1024
 
 
 class _OnlyDeadConnections(Exception):
-    """The server had closed every connection that curl tried to reuse. The request was not answered."""
+    """The server had closed every connection that curl tried to reuse. There was no response."""
 
 
 def _room_for_connections() -> int:
@@ -76,7 +76,7 @@ class HttpFetcher:
     """Fetches over HTTP. Does not follow redirects; keeps cookies per ``Request.session``.
 
     Bodies are decoded (``Content-Encoding`` stays among the headers). All requests of a fetcher share its
-    connections. If the server has closed a reused connection before the first byte of its answer, the request is
+    connections. If the server has closed a reused connection before the first byte of its response, the request is
     sent again on a new connection.
 
     ``guard`` checks each address before a connection to it. ``None``: any address, for programs that trust their URLs.
@@ -174,7 +174,7 @@ class HttpFetcher:
             except (_OnlyDeadConnections, ForbiddenAddress) as error:
                 await self._connect_afresh(transfer, error)
                 await self._run(transfer, request, on_headers)
-            block, body = transfer.answer()
+            block, body = transfer.raw_response()
             response = self._response(transfer, request, block, body)
             names = block.lower()
             # find, because `in` is slow: CPython 3.11 raises and drops an exception for each lookup.
@@ -252,7 +252,7 @@ class HttpFetcher:
             added = {**(added or {}), "Authorization": value}
         transfer.prepare(request, url, cookie, proxy, added)
         if value.startswith(DIGEST):
-            transfer.answer_challenges(value.removeprefix(DIGEST))
+            transfer.respond_to_challenges(value.removeprefix(DIGEST))
 
     def _new_transfer(self) -> Transfer:
         return Transfer(self.settings, self._base_headers, self._guard)
@@ -372,7 +372,7 @@ def _failure_of(transfer: Transfer, error: pycurl.error) -> FetchError | _OnlyDe
     return fetch_error(
         code,
         message,
-        answered=transfer.answered and tunnel_status < 300,
+        responded=transfer.has_responded and tunnel_status < 300,
         by_proxy=bool(getinfo(pycurl.USED_PROXY)),
         connected=getinfo(pycurl.CONNECT_TIME) > 0,
         works=proxy_works(

@@ -23,7 +23,7 @@ _TICK = 0.01
 _MAX_EVENTS = 256
 _UNWATCHED = (pycurl.POLL_REMOVE, pycurl.POLL_NONE)
 _LATE = 0.02
-"""Seconds without reading any socket after which an answer may have waited for the event loop."""
+"""Seconds without reading any socket after which a response may have waited for the event loop."""
 
 
 class SocketWatcher(Protocol):
@@ -54,7 +54,7 @@ class Multi:
         self._looked_at = 0.0
         """When a socket was ready last, by the loop's clock."""
         self._is_late = False
-        """Whether the answers that are being read may have waited for the event loop."""
+        """Whether the responses that are being read may have waited for the event loop."""
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
         """When the timer expires, by the loop's clock."""
@@ -68,7 +68,7 @@ class Multi:
     def start(self, curl: pycurl.Curl) -> asyncio.Future[float]:
         """Start a transfer. The caller must call :meth:`end` afterwards.
 
-        The future returns the seconds for which the end of the answer has waited for the event loop, 0 if unknown.
+        The future returns the seconds for which the end of the response has waited for the event loop, 0 if unknown.
         It raises ``pycurl.error`` if the transfer fails.
         """
         future = self.running[curl] = self._loop.create_future()
@@ -169,7 +169,7 @@ def _seconds_unread(curl: pycurl.Curl) -> float:
         return 0.0
     finally:
         connection.detach()  # it belongs to curl
-    # The kernel counts in ticks. Without subtracting one, an answer might seem to have arrived before it was sent.
+    # The kernel counts in ticks. Without subtracting one, a response might seem to have arrived before it was sent.
     return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
 

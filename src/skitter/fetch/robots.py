@@ -45,7 +45,7 @@ class RobotsState(StrEnum):
     """Result of an attempt to fetch a robots.txt."""
 
     RULES = "rules"
-    """The host has a robots.txt (2xx), or an earlier one is kept while the host does not answer."""
+    """The host has a robots.txt (2xx), or an earlier one is kept while the host does not respond."""
     UNAVAILABLE = "unavailable"
     """The host has no robots.txt (4xx, or an endless redirect): everything is allowed (RFC 9309, 2.3.1.3)."""
     UNREACHABLE = "unreachable"
@@ -115,23 +115,23 @@ async def fetch_robots(
 
     ``previous``
         The last record of this origin, expired or not. It contains the number of failures in a row. Its rules stay in
-        force while the host does not answer (RFC 9309, 2.4).
+        force while the host does not respond (RFC 9309, 2.4).
     ``permit``
         The permit of the first request. Redirects need no further permit.
     ``timeout``
         Time limit of the first request in seconds. ``None``: as for any request.
 
-    Raises :class:`~skitter.fetch.contract.FetchError` if the origin does not answer and ``previous`` has no rules, or if
+    Raises :class:`~skitter.fetch.contract.FetchError` if the origin does not respond and ``previous`` has no rules, or if
     the address is forbidden.
     """
     url = f"{origin}/robots.txt"
-    has_answered = False
+    has_responded = False
     try:
         for _ in range(MAX_REDIRECTS + 1):
             response = await fetcher.fetch(
                 Request(url, timeout=timeout, max_body=MAX_PARSED, truncate_body=True), permit=permit
             )
-            permit, timeout, has_answered = UNCONDITIONAL, None, True
+            permit, timeout, has_responded = UNCONDITIONAL, None, True
             target = redirect_target(response)
             if target is None:
                 return _judge(response, settings, previous)
@@ -140,7 +140,7 @@ async def fetch_robots(
         raise  # waiting would not help
     except FetchError as error:
         has_rules = previous is not None and previous.state is RobotsState.RULES
-        if error.free or not (has_answered or has_rules):
+        if error.free or not (has_responded or has_rules):
             raise
         return _unreachable(f"{error.kind}: {error}", settings, previous)
     return RobotsRecord(RobotsState.UNAVAILABLE, time.time(), settings.ttl)
@@ -162,7 +162,7 @@ def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord 
     if 300 <= status < 500 and status != 429:
         return RobotsRecord(RobotsState.UNAVAILABLE, now, settings.ttl)
     wish = parse_retry_after(response.headers.get("Retry-After"), now) or 0.0
-    record = _unreachable(f"robots.txt answered {status}", settings, previous, wish)
+    record = _unreachable(f"robots.txt returned {status}", settings, previous, wish)
     return msgspec.structs.replace(record, throttled=status in (429, 503))
 
 

@@ -69,12 +69,12 @@ class RobotsCache:
         """Return the rules for a URL, or the time to wait.
 
         Fetches robots.txt if necessary, within ``permit`` and ``timeout`` seconds. Raises
-        :class:`~skitter.fetch.contract.FetchError` if the origin does not answer; all callers that wait for the same
+        :class:`~skitter.fetch.contract.FetchError` if the origin does not respond; all callers that wait for the same
         fetch get the same error.
         """
-        answer = self.known(url)
-        if answer is not None:
-            return answer
+        known = self.known(url)
+        if known is not None:
+            return known
         origin = origin_of(url)
         record = await self._fetches.join(origin, lambda: self._find(origin, permit, timeout))
         return self._keep(origin, record)

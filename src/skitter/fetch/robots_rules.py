@@ -237,8 +237,8 @@ class _Groups:
         """Read ``search=yes, ai-train=no`` (contentsignals.org). Other names are kept, other values are not."""
         self._has_signals = True
         for assignment in value.split(","):
-            name, _, answer = assignment.partition("=")
-            allowed = {"yes": True, "no": False}.get(answer.strip(_SPACE).lower())
+            name, _, choice = assignment.partition("=")
+            allowed = {"yes": True, "no": False}.get(choice.strip(_SPACE).lower())
             if allowed is None:
                 continue
             for addressee in self._in_front if self._has_agents else (None,):

@@ -28,7 +28,7 @@ _NONBLOCKING = socket.SOCK_NONBLOCK if sys.platform == "linux" else 0
 _SUPPRESS_CONNECT_HEADERS = 265  # pycurl has no name for it
 _WIRE_BUFFER = 128 * 1024
 _ONE_READ = 0.005
-"""Maximum seconds between the first and the last byte of an answer that was read in one turn of the event loop."""
+"""Maximum seconds between the first and the last byte of a response that was read in one turn of the event loop."""
 _MIN_LATENCY = 1e-6
 """Minimum latency in seconds, because 0 means that no latency was measured."""
 _MAX_BLOCKS = 256
@@ -75,7 +75,7 @@ class Transfer:
         self._begun = 0.0
         self._connects = False
         self.is_challenged = False
-        """Whether the first 401 may be a challenge that libcurl answers."""
+        """Whether the first 401 may be a challenge that libcurl responds to."""
         self._room: int | None = None
         self.cuts = False
         """Whether a body that is too large is cut, instead of being an error."""
@@ -84,7 +84,7 @@ class Transfer:
         self.resolving = 0.0
         """Seconds that the name of the host took to resolve outside of curl."""
         self.unread = 0.0
-        """Seconds for which the end of the answer waited for the event loop, as far as known."""
+        """Seconds for which the end of the response waited for the event loop, as far as known."""
         self.is_late = False
         """Whether the request was not sent because its permit had expired."""
         self.is_fragmented = False
@@ -228,7 +228,7 @@ class Transfer:
         self._extra, self.resolving = True, seconds
         self.curl.setopt(pycurl.RESOLVE, lines)
 
-    def answer_challenges(self, credentials: str) -> None:
+    def respond_to_challenges(self, credentials: str) -> None:
         """Log in by Digest (RFC 7616). libcurl first sends the request without credentials and a body."""
         self._unusual = self.is_challenged = True  # resetting the handle clears the challenge
         user, _, password = credentials.partition(":")
@@ -290,7 +290,7 @@ class Transfer:
         self._unusual = True
         if method == "HEAD":
             setopt(pycurl.NOBODY, 1)
-            # The length that an answer to HEAD states is not about to be sent.
+            # The length that a response to HEAD states is not about to be sent.
             setopt(pycurl.MAXFILESIZE_LARGE, 0)
         if with_body:
             setopt(pycurl.POSTFIELDS, request.body)
@@ -299,7 +299,7 @@ class Transfer:
     def watch(self, on_line: Callable[[bytes], None], on_block: Callable[[bytes], int | None]) -> None:
         """Pass received data through two functions, which store it with :meth:`take_line` and ``take_block``.
 
-        The data does not include the answer of a proxy to CONNECT.
+        The data does not include the response of a proxy to CONNECT.
         """
         self._unusual = True
         self.curl.setopt(_SUPPRESS_CONNECT_HEADERS, 1)
@@ -343,7 +343,7 @@ class Transfer:
         buffer.writelines(chunks)
         return buffer.getvalue()  # without a copy
 
-    def answer(self) -> tuple[bytes, bytes]:
+    def raw_response(self) -> tuple[bytes, bytes]:
         """Return the final header block with its status line, and the body as it was transferred.
 
         Raises :class:`~skitter.fetch.contract.Disconnected` for an incomplete header block.
@@ -354,40 +354,39 @@ class Transfer:
         return b"".join(lines), self._body()
 
     @property
-    def answered(self) -> bool:
-        """Whether any part of the answer has arrived."""
+    def has_responded(self) -> bool:
+        """Whether any part of the response has arrived."""
         return bool(self._lines)
 
     @property
     def protocol(self) -> str:
-        """Protocol of the answer, named as in ALPN: ``http/1.1``, ``h2`` ..."""
+        """Protocol of the response, named as in ALPN: ``http/1.1``, ``h2`` ..."""
         return _PROTOCOLS.get(self.curl.getinfo(pycurl.INFO_HTTP_VERSION), "")
 
     @property
     def latency(self) -> float:
-        """Seconds from sending the request to the first byte of the answer, without the time to connect; never 0.
+        """Seconds from sending the request to the first byte of the response, without the time to connect; never 0.
 
-        An answer that has waited for a busy event loop does not make its server slower.
+        A response that has waited for a busy event loop does not make its server slower.
         """
         getinfo = self.curl.getinfo
-        sent, answered = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
-        if self.unread and getinfo(pycurl.TOTAL_TIME) - answered < _ONE_READ:
-            answered -= self.unread
-        latency: float = answered - sent
+        sent, first_byte = getinfo(pycurl.PRETRANSFER_TIME), getinfo(pycurl.STARTTRANSFER_TIME)
+        if self.unread and getinfo(pycurl.TOTAL_TIME) - first_byte < _ONE_READ:
+            first_byte -= self.unread
+        latency: float = first_byte - sent
         return max(_MIN_LATENCY, latency)
 
     def phases(self) -> FetchPhases:
         """Return the phases of the transfer that has ended."""
         info, before = self.curl.getinfo, self.resolving
-        opened = (
-            info(pycurl.NUM_CONNECTS) > 0
-        )  # curl reports times for a reused connection, but it had no such phases
-        secured, answered = info(pycurl.APPCONNECT_TIME), info(pycurl.STARTTRANSFER_TIME)
+        # curl reports times for a reused connection too, although it had no such phases.
+        opened = info(pycurl.NUM_CONNECTS) > 0
+        secured, first_byte = info(pycurl.APPCONNECT_TIME), info(pycurl.STARTTRANSFER_TIME)
         return FetchPhases(
             resolved=before + info(pycurl.NAMELOOKUP_TIME) if opened else before,
             connected=before + info(pycurl.CONNECT_TIME) if opened else 0.0,
             secured=before + secured if opened and secured else 0.0,
-            answered=before + answered if answered else 0.0,
+            answered=before + first_byte if first_byte else 0.0,
             ended=before + info(pycurl.TOTAL_TIME),
         )
 
@@ -480,7 +479,7 @@ _STATUS_LINE = re.compile(rb"HTTP/\d").match
 
 
 def _final_block(lines: list[bytes]) -> list[bytes]:
-    """Remove 1xx answers and the answer of a proxy to CONNECT before the header block, and trailers after it (RFC 9110, 6.5.1).
+    """Remove 1xx responses and the response of a proxy to CONNECT before the header block, and trailers after it (RFC 9110, 6.5.1).
 
     The same callback receives all of them. The final block is the last one that starts with a status line.
     """
@@ -491,7 +490,7 @@ def _final_block(lines: list[bytes]) -> list[bytes]:
     for index in range(start, len(lines)):
         if _is_blank(lines[index]):
             return lines[start : index + 1]
-    # Curl takes such an answer for a complete one without a body.
+    # Curl takes such a response for a complete one without a body.
     raise Disconnected("the connection closed within the header block")
 
 

@@ -142,8 +142,10 @@ class Reports(Protocol):
 class SeedSource(Protocol):
     """Seeds that other programs write, into keys of the frontier's server or into topics of its broker."""
 
-    async def take(self, limit: int) -> SeedBatch | None:
-        """Take up to ``limit`` seeds. Return ``None`` if there are none.
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:
+        """Take up to ``limit`` seeds for a worker. Return ``None`` if there are none.
+
+        If the worker dies, leaves, or does not settle them within ``lease_seconds``, the next call takes them.
 
         Keys are read in the order in which they are configured (``FrontierSettings.seed_keys``). Within a key: a list
         from its right end, a sorted set by score, highest first, a set at random. The job is not finished while a key
@@ -155,7 +157,7 @@ class SeedSource(Protocol):
     ) -> bool:
         """Turn a batch into requests, and its invalid seeds into dead letters with their errors, in one step.
 
-        Return ``False``, without effect, if the batch was given to another worker in the meantime.
+        Return ``False``, without effect, if the batch was taken from the worker in the meantime.
         """
 
 
@@ -188,7 +190,7 @@ class Liveness(Protocol):
         A worker is dead if its heartbeats are missing for ``LIVENESS_SECONDS``, and after that for
         ``SUSPICION_SECONDS`` while another worker is alive (:mod:`skitter.frontier.workers`). It is returned to one
         caller at a time, repeatedly until its leases are taken back. Raises :class:`~skitter.errors.FrontierError` at
-        once if the server does not answer.
+        once if the server does not respond.
         """
 
     async def workers(self) -> list[str]:
@@ -299,7 +301,7 @@ class Frontier(Protocol):
         """Return leases unused: the requests keep their place in the queue and no attempt is counted."""
 
     async def abandon(self, worker: str) -> int:
-        """Reclaim all leases of a dead worker, and count a lost lease for each request. Return their number."""
+        """Reclaim all leases and seeds of a dead worker, and count a lost lease for each request. Return the number of leases."""
 
     async def status(self) -> FrontierStatus:
         """Read all counts at one moment."""

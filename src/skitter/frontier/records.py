@@ -208,7 +208,7 @@ class ComparedPage(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
-    """Answer to a request for leases."""
+    """Result of a request for leases."""
 
     leases: list[Lease]
     state: JobState
@@ -220,14 +220,14 @@ class LeaseResult(msgspec.Struct, array_like=True, frozen=True):
     """Whether the backend may have lost its latest changes, because of a failover or a restart. The caller must not
     rely on requests that it added earlier."""
     capacity: int | None = None
-    """Number of new requests that may be added before the next answer (``max_queued``); ``None``: any number."""
+    """Number of new requests that may be added before the next result (``max_queued``); ``None``: any number."""
     revision: int = 0
     """Increases whenever settings are changed while the job runs, a ban is lifted or a pass begins; 0: that never happened. The
     frontier may then accept links that it has refused before."""
     known_urls: list[str] = []
-    """Some of the URLs that other workers of this machine have added since the last answer, so that this one need not check them."""
+    """Some of the URLs that other workers of this machine have added since the last result, so that this one need not check them."""
     compared_pages: list[ComparedPage] = []
-    """Pages that other workers of this machine have compared since the last answer."""
+    """Pages that other workers of this machine have compared since the last result."""
 
 
 class SlotDecision(Enum):
@@ -241,7 +241,7 @@ class SlotDecision(Enum):
 
 
 class SlotLeases(msgspec.Struct, frozen=True):
-    """Answer to a request for leases of named slots; see ``StateFrontier`` in :mod:`skitter.brokers.contract`."""
+    """Result of a request for leases of named slots; see ``StateFrontier`` in :mod:`skitter.brokers.contract`."""
 
     result: LeaseResult
     decisions: list[SlotDecision | float]

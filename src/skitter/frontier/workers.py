@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from skitter._utils.process_identity import is_provably_dead, process_identity
+from skitter.frontier.records import FrontierStatus
+from skitter.queues import DEFAULT_QUEUE
 
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two heartbeats of a worker."""
@@ -61,6 +63,8 @@ class WorkerReport(msgspec.Struct, frozen=True):
     """Average over the last ten seconds."""
     queues: tuple[str, ...] = ()
     """The queues that it serves; empty: all."""
+    waits: str = ""
+    """Why its requests wait, such as proxies that do not answer; empty if they do not."""
 
     def serves(self, queue: str) -> bool:
         """Return whether the worker leases requests of a queue."""
@@ -98,8 +102,12 @@ def in_order(workers: Iterable[WorkerStatus]) -> list[WorkerStatus]:
     return sorted(workers, key=lambda worker: (worker.report.host, -worker.report.age, worker.report.name))
 
 
-def queues_without_workers(queues: Mapping[str, int], workers: Sequence[WorkerStatus]) -> dict[str, int]:
-    """Return the number of waiting requests of each queue that no worker serves."""
+def queues_without_workers(status: FrontierStatus, workers: Sequence[WorkerStatus]) -> dict[str, int]:
+    """Return the number of waiting requests of each queue that no worker serves.
+
+    In a job without named queues and without workers, the result is empty.
+    """
+    queues = status.queues or ({DEFAULT_QUEUE: status.queued} if workers else {})
     return {
         queue: waiting
         for queue, waiting in queues.items()

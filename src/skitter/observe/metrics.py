@@ -25,6 +25,8 @@ from skitter.run.crawl import Crawl
 from skitter.worker.timings import BOUNDS, MICROSECONDS, TIMES
 
 if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
     from skitter.frontier.workers import WorkerStatus
 
 _READ_TIMEOUT = 5.0
@@ -92,8 +94,11 @@ def expose(samples: Sequence[JobSample], accept: str) -> tuple[bytes, str]:
     return encode(_registry(lambda: samples)), content_type
 
 
+_PATH = "/metrics"
+
+
 class MetricsServer:
-    """Serves the metrics of one run over HTTP.
+    """Serves the metrics of one run at ``/metrics`` over HTTP. Other paths do not exist.
 
     ``read``: returns the samples at each scrape. It is called in a thread of the server.
     Raises :class:`~skitter.errors.UsageError` if the address cannot be used.
@@ -110,6 +115,7 @@ class MetricsServer:
                 remedy="choose another address for --metrics",
                 field="metrics",
             ) from None
+        self._server.set_app(_at_path(self._server.get_app()))
         self.port: int = self._server.server_port
         """The port. Differs from the requested port if that was 0."""
 
@@ -120,10 +126,23 @@ class MetricsServer:
         self._thread.join()
 
 
+def _at_path(application: WSGIApplication | None) -> WSGIApplication:
+    """Return an application that passes the requests for ``/metrics`` on. That of prometheus_client answers every path."""
+    assert application is not None
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") == _PATH:
+            return application(environ, start_response)
+        start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"not found; the metrics are at {_PATH}\n".encode()]
+
+    return answer
+
+
 class CrawlReader:
     """Reads the job of a running crawl from another thread. Create it in the event loop of the crawl.
 
-    While the frontier does not answer, and after the run, the last sample is repeated.
+    While the frontier does not respond, and after the run, the last sample is repeated.
     """
 
     def __init__(self, crawl: Crawl) -> None:

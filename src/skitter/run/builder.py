@@ -365,7 +365,7 @@ class JobBuilder:
         """Run one worker in this process until the job is finished or stopped.
 
         ``queues``: the queues that it serves; empty: all.
-        ``on_leases``: called with the number of leases in each answer of the frontier.
+        ``on_leases``: called with the number of leases in each result of the frontier.
         """
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)

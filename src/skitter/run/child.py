@@ -47,13 +47,13 @@ _GRACE = 2.0
 
 
 class _StartReporter:
-    """Reports two events to the owner: the first answer to a request for leases, and the first lease."""
+    """Reports two events to the owner: the first result of a request for leases, and the first lease."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
         self._is_ready = self._had_work = False
 
-    def answered(self, leases: int) -> None:
+    def on_leases(self, leases: int) -> None:
         if not self._is_ready:
             self._is_ready = True
             _report(self._pipe, READY)
@@ -110,7 +110,9 @@ async def _work_with(builder: JobBuilder, command: WorkerCommand, pipe: int, nam
     loop.add_signal_handler(signal.SIGTERM, builder.drain)
     MemoryTracer(builder.folder.path).listen()
     info = await frontier.open()
-    work = loop.create_task(builder.work(frontier, info, name, command.queues, _StartReporter(pipe).answered))
+    work = loop.create_task(
+        builder.work(frontier, info, name, command.queues, _StartReporter(pipe).on_leases)
+    )
     owner_ended = loop.create_task(_owner_ended(frontier, command.owner))
     await asyncio.wait({work, owner_ended}, return_when=asyncio.FIRST_COMPLETED)
     owner_ended.cancel()

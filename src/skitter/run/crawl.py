@@ -35,7 +35,7 @@ from skitter.frontier.workers import (
 from skitter.monitors import Verdict
 from skitter.run.builder import JobBuilder, RunOverrides
 from skitter.run.job import JobSpec
-from skitter.run.loader import misspelled_attributes
+from skitter.run.loader import absent_meta_values, misspelled_attributes
 from skitter.run.outputs import JobOutputs
 from skitter.run.page_changes import PassReport, Ranges, read_changes_of_pass, with_kept
 from skitter.run.passes import PassRecord, PassTracker
@@ -89,6 +89,15 @@ class RunResult(msgspec.Struct, kw_only=True):
     """Number of pages by :class:`~skitter.frontier.records.PageChange` in the present pass, and ``unlinked``, for a job
     with the setting ``changes``."""
 
+    def __repr__(self) -> str:
+        """Return one line: the status alone has dozens of counters."""
+        state = f"{self.state}, {self.reason}" if self.reason else str(self.state)
+        pages, items = self.counters.get("pages", 0), self.counters.get("items", 0)
+        return (
+            f"<RunResult of job {self.job!r}: {state}; {pages:,} pages, {items:,} items, {self.status.failed:,} failed,"
+            f" {self.seconds:.1f} s>"
+        )
+
     @property
     def fetched_nothing(self) -> bool:
         """Whether the job is finished without a single page because its seeds failed or were refused."""
@@ -100,8 +109,8 @@ class RunResult(msgspec.Struct, kw_only=True):
     @property
     def empty_because(self) -> str:
         """A short description of the problem if :attr:`fetched_nothing` is true."""
-        answered = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
-        return f"no page could be {'processed' if answered else 'fetched'}"
+        fetched = any(name.startswith(("status/2", "failed/store")) for name in self.counters)
+        return f"no page could be {'processed' if fetched else 'fetched'}"
 
     @property
     def counters(self) -> dict[str, int]:
@@ -249,6 +258,9 @@ class Crawl:
         spider_class = type(self._builder.spider)
         for name, remedy in (*unused_attributes(spider_class), *misspelled_attributes(spider_class)):
             log.warning("spider %s: skitter does not use %s; %s", self._builder.spider.name, name, remedy)
+        for name, remedy in absent_meta_values(spider_class):
+            text = "spider %s: skitter does not set meta[%r], so meta.get(%r) finds nothing; %s"
+            log.warning(text, self._builder.spider.name, name, name, remedy)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
@@ -608,7 +620,8 @@ class Crawl:
                 workers = 1 if self._supervisor is None else len(self._supervisor.pids)
                 status = await frontier.status()
                 self._show(status, elapsed, workers)
-                await self._queues_without_workers.check(frontier, status, elapsed)
+                if self.spec.queues:  # workers without queues of their own serve all queues
+                    await self._queues_without_workers.check(frontier, status, elapsed)
             await self._emit(frontier)
             await self._judge(frontier)
         except SkitterError:
@@ -726,9 +739,9 @@ class QueuesWithoutWorkers:
 
     async def check(self, frontier: Frontier, status: FrontierStatus, now: float) -> None:
         """Check a status of the job. ``now``: seconds by any clock."""
-        if status.state is not JobState.RUNNING or not any(status.queues.values()):
+        if status.state is not JobState.RUNNING or not status.queued:
             return
-        waiting = queues_without_workers(status.queues, await frontier.reports.workers())
+        waiting = queues_without_workers(status, await frontier.reports.workers())
         self._since = {queue: self._since.get(queue, now) for queue in waiting}
         for queue, since in self._since.items():
             if now - since >= _QUEUE_GRACE and queue not in self._logged:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import importlib
 import importlib.util
 import inspect
@@ -12,11 +13,11 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from threading import get_ident
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 from skitter.errors import SkitterError, SpiderError, close_names, with_article
-from skitter.foreign_names import HOOKS
+from skitter.foreign_names import HOOKS, META_VALUES
 from skitter.plugins import FILE_MODULE
 from skitter.request import name_of_callback
 from skitter.run.job import RECIPES, is_file, split_reference
@@ -311,16 +312,21 @@ def _misspelling(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}? If not, rename it" if near else ""
 
 
+def _own_classes(spider_class: type[Spider]) -> list[type]:
+    """Return a spider class and its bases, without those of skitter."""
+    return [
+        owner
+        for owner in spider_class.__mro__
+        if owner.__module__.partition(".")[0] not in {"skitter", "builtins"}
+    ]
+
+
 def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
     """Return the attributes of a class that resemble an attribute that skitter uses, each with a remedy.
 
     An attribute that the methods of the class use themselves is not a mistake.
     """
-    owners = [
-        owner
-        for owner in spider_class.__mro__
-        if owner.__module__.partition(".")[0] not in {"skitter", "builtins"}
-    ]
+    owners = _own_classes(spider_class)
     names = {name for owner in owners for name in vars(owner)}
     known = [
         name for name in (*Spider.__annotations__, *POINTS) if len(name) >= _MIN_LENGTH and name not in names
@@ -339,6 +345,13 @@ def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
 
 def _words_in_code(member: Any) -> Iterator[str]:
     """Return the names and the strings in the code of a method."""
+    for code in _codes_of(member):
+        yield from code.co_names
+        yield from (constant for constant in code.co_consts if isinstance(constant, str))
+
+
+def _codes_of(member: Any) -> Iterator[CodeType]:
+    """Return the code of a method, and that of the functions in it."""
     if isinstance(member, (staticmethod, classmethod)):
         member = member.__func__
     elif isinstance(member, property):
@@ -347,12 +360,36 @@ def _words_in_code(member: Any) -> Iterator[str]:
     codes = [function.__code__] if inspect.isfunction(function) else []
     while codes:
         code = codes.pop()
-        yield from code.co_names
-        for constant in code.co_consts:
-            if isinstance(constant, str):
-                yield constant
-            elif inspect.iscode(constant):
-                codes.append(constant)
+        yield code
+        codes += filter(inspect.iscode, code.co_consts)
+
+
+def absent_meta_values(spider_class: type[Spider]) -> list[tuple[str, str]]:
+    """Return the values of Scrapy that the methods of a class read by ``meta.get``, each with what to read instead.
+
+    ``meta["depth"]`` raises an error, but ``meta.get("depth")`` is always ``None``, unless the spider itself sets it.
+    """
+    read, own = set[str](), set[str]()
+    for owner in [] if spider_class.own_meta else _own_classes(spider_class):
+        for code in (code for member in vars(owner).values() for code in _codes_of(member)):
+            groups = [constant for constant in code.co_consts if isinstance(constant, tuple)]
+            words = {*code.co_consts, *(word for group in groups for word in group)}
+            keys = META_VALUES.keys() & words
+            if any("meta" in group for group in groups):  # the names of keyword arguments
+                own |= keys
+            elif keys:
+                read |= keys & _read_by_get(code)
+    return sorted((name, META_VALUES[name]) for name in read - own)
+
+
+def _read_by_get(code: CodeType) -> set[str]:
+    """Return the constants that some code passes to ``meta.get``."""
+    words = [instruction.argval for instruction in dis.get_instructions(code)]
+    return {
+        key
+        for name, method, key in zip(words, words[1:], words[2:], strict=False)
+        if (name, method) == ("meta", "get") and isinstance(key, str)
+    }
 
 
 def check_hooks(hooks: Iterable[object]) -> None:

@@ -71,10 +71,24 @@ def check_targets(settings: Settings) -> None:
             )
 
 
+def _connect(scheme: str, host: str, port: int | None, context: ssl.SSLContext) -> smtplib.SMTP:
+    """Connect to a mail server. Raise :class:`NotificationError`, which names the server, if it is not reachable."""
+    port = port or (465 if scheme == "smtps" else 25)
+    try:
+        if scheme == "smtps":
+            return smtplib.SMTP_SSL(host, port, timeout=_TIMEOUT, context=context)
+        return smtplib.SMTP(host, port, timeout=_TIMEOUT)
+    except OSError as error:
+        raise NotificationError(
+            f"cannot connect to the mail server {host}:{port}: {error}",
+            remedy="name your mail server in smtp_url, such as smtp://HOST:PORT",
+        ) from error
+
+
 def _check_private(client: smtplib.SMTP, host: str) -> None:
     """Raise :class:`NotificationError` if others could read a login: it needs TLS, except to this machine.
 
-    Someone in between can remove STARTTLS from the answer of a server in order to read the password.
+    Someone in between can remove STARTTLS from the reply of a server in order to read the password.
     """
     assert client.sock is not None, "it is connected"
     if isinstance(client.sock, ssl.SSLSocket) or ip_address(client.sock.getpeername()[0]).is_loopback:
@@ -154,13 +168,7 @@ class Notifier:
         server = urlsplit(referenced_secret(self._settings.smtp_url, "smtp_url"))
         assert server.hostname is not None, "check_targets has checked it"
         context = ssl.create_default_context(cafile=self._settings.ca_file or None)
-        if server.scheme == "smtps":
-            client: smtplib.SMTP = smtplib.SMTP_SSL(
-                server.hostname, server.port or 465, timeout=_TIMEOUT, context=context
-            )
-        else:
-            client = smtplib.SMTP(server.hostname, server.port or 25, timeout=_TIMEOUT)
-        with client:
+        with _connect(server.scheme, server.hostname, server.port, context) as client:
             client.ehlo()
             if server.scheme == "smtp" and client.has_extn("starttls"):
                 client.starttls(context=context)

@@ -49,7 +49,7 @@ class PageFetcher:
     async def fetch(self, request: Request | str) -> Response:
         """Fetch a page. Any status is a response.
 
-        Raises :class:`~skitter.fetch.contract.FetchError` if the server does not answer, and
+        Raises :class:`~skitter.fetch.contract.FetchError` if the server does not respond, and
         :class:`~skitter.errors.UsageError` for an invalid URL or a URL that robots.txt forbids.
         """
         request = Request(request) if isinstance(request, str) else request

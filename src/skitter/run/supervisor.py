@@ -35,7 +35,7 @@ _UNKNOWN_STATUS = 255
 """Exit status of a process that only the kernel has waited for, as in :mod:`asyncio`."""
 
 READY = b"."
-"""First byte that a worker reports: the frontier has answered its request for leases."""
+"""First byte that a worker reports: its first request for leases has returned."""
 HAD_WORK = b"+"
 """Second byte: the worker has a lease. From now on the frontier limits how often it may die."""
 

@@ -45,7 +45,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
     """Scrapy's cookies middleware, with the cookies of each site in a note of the frontier.
 
     The note is read before each request and written before the callback sees the response, both from the first cookie of
-    the job on: a job without cookies pays nothing. If the frontier does not answer, the request is sent with the cookies
+    the job on: a job without cookies pays nothing. If the frontier does not respond, the request is sent with the cookies
     of this process; its lease is lost then as well.
     """
 

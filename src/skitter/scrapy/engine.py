@@ -31,8 +31,8 @@ class _ObservedSet(set[Any]):
         self._on_removed(request)
 
 
-class IdleAnswer(enum.Enum):
-    """The answer of the handlers of ``spider_idle``."""
+class IdleDecision(enum.Enum):
+    """The decision of the handlers of ``spider_idle``."""
 
     END = enum.auto()
     """The crawl may end, unless they have added requests."""
@@ -79,7 +79,7 @@ class EngineSlot:
         finally:
             self.is_probed = False
 
-    def send_idle(self) -> IdleAnswer:
+    def send_idle(self) -> IdleDecision:
         """Send the signal ``spider_idle``, as the engine does when the scheduler has no requests."""
         expected = (DontCloseSpider, CloseSpider)
         found: list[tuple[Any, Any]] = self._crawler.signals.send_catch_log(
@@ -87,12 +87,12 @@ class EngineSlot:
         )
         errors = [result.value for _, result in found if isinstance(result, Failure)]
         if any(isinstance(error, DontCloseSpider) for error in errors):
-            return IdleAnswer.KEEP_OPEN
+            return IdleDecision.KEEP_OPEN
         for error in errors:
             if isinstance(error, CloseSpider):
                 self.close(error.reason)
-                return IdleAnswer.CLOSE
-        return IdleAnswer.END
+                return IdleDecision.CLOSE
+        return IdleDecision.END
 
     async def process_item(self, item: Any) -> None:
         """Pass an item that belongs to no response through the pipelines."""

@@ -14,7 +14,7 @@ from skitter._utils.notes import NOTE_TTL
 from skitter.errors import SkitterError
 from skitter.frontier.records import JobState
 from skitter.frontier.workers import PARTICIPANTS, Participants, decode_participants
-from skitter.scrapy.engine import EngineSlot, IdleAnswer
+from skitter.scrapy.engine import EngineSlot, IdleDecision
 
 if TYPE_CHECKING:
     from skitter.frontier.contract import Frontier
@@ -99,18 +99,18 @@ class CrawlEnd:
         if not self._engine.is_idle() or not await self._record(""):
             return False
         before = await self._added()
-        answer = await self._ask_handlers()
-        if answer is None:
+        decision = await self._ask_handlers()
+        if decision is None:
             return False
         if await self._added() == before:
             self._next_signal = now + _SIGNAL_INTERVAL
         self._asked_at = reading
-        if answer is not IdleAnswer.END or await self._read() != reading:
+        if decision is not IdleDecision.END or await self._read() != reading:
             return False
         self._idle_at = reading
         return True
 
-    async def _ask_handlers(self) -> IdleAnswer | None:
+    async def _ask_handlers(self) -> IdleDecision | None:
         """Send the signal. Return ``None`` if the engine is not idle any more.
 
         A handler may block this process for longer than a normal report keeps it alive.

@@ -272,8 +272,8 @@ class ScrapyLeases:
         else:
             held.response = result
             self._by_response[result] = held
-        # The first report counts. Without an earlier one there was no download: a middleware has answered, such as the HTTP
-        # cache, or it has refused the request.
+        # The first report counts. Without an earlier one there was no download: a middleware has returned the response,
+        # such as the HTTP cache, or it has refused the request.
         was_sent = isinstance(result, Failure) and not isinstance(held.failure, IgnoreRequest)
         held.inflight.finish_fetch(sent=was_sent)
         return result
@@ -327,7 +327,9 @@ class ScrapyLeases:
             decision = RetryDecision(Resolution.FAILED, _described(held.failure))
         elif held.response is not None and not 200 <= held.response.status < 300:
             status = held.response.status
-            decision = RetryDecision(Resolution.FAILED, f"status/{status}: the server answered {status}")
+            decision = RetryDecision(
+                Resolution.FAILED, f"status/{status}: the server responded with {status}"
+            )
         else:
             page.count("refused/ignored")
         batches = [_batch(record, priority, entries) for (record, priority), entries in held.plain.items()]

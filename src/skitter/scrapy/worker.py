@@ -55,7 +55,7 @@ class ScrapyWorker:
         control = CrawlControl(frontier, self._inflight)
         committer = Committer(frontier, outputs, Hooks(), self._inflight, links, control, Stats())
         leaser = Leaser(
-            name, frontier, self._inflight, leases, committer, self._on_answer, leases.crawl_end.confirm
+            name, frontier, self._inflight, leases, committer, self._on_result, leases.crawl_end.confirm
         )
         leases.crawl_end.reporter = self._reporter = reporter = WorkerReporter(
             name, frontier, self._inflight, committer
@@ -85,7 +85,7 @@ class ScrapyWorker:
         self._frontier.limit_outages(DRAIN_SECONDS)
         self._leases.drain()
 
-    async def _on_answer(self, result: LeaseResult) -> None:
+    async def _on_result(self, result: LeaseResult) -> None:
         if result.data_loss:
             self._links.cache.forget()
         if result.revision != self._revision:

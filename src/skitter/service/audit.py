@@ -30,7 +30,7 @@ class AuditEntry(msgspec.Struct, kw_only=True):
     method: str
     path: str
     status: int
-    """Status of the answer."""
+    """Status of the response."""
     details: dict[str, Any] = {}
     """The fields of the request, without long values."""
 

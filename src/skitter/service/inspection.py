@@ -50,7 +50,7 @@ def frontier_view(found: JobStatus) -> dict[str, Any]:
         "latency": None if found.counts is None else _percentiles(FETCH.read(found.counts.counters)),
         "queues_without_workers": {}
         if found.counts is None
-        else queues_without_workers(found.counts.queues, found.workers),
+        else queues_without_workers(found.counts, found.workers),
     }
 
 

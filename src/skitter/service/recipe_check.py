@@ -117,7 +117,7 @@ class RecipeChecker:
 # --- in the process ------------------------------------------------------------------------------------------
 
 
-def _answer(data: bytes) -> RecipeResult:
+def _check(data: bytes) -> RecipeResult:
     call = msgspec.json.decode(data, type=RecipeCall)
     try:
         return RecipeResult(_checked(call))
@@ -133,7 +133,7 @@ def _answer(data: bytes) -> RecipeResult:
 def _checked(call: RecipeCall) -> TaskChange | None:
     if call.spider:
         assert call.task_schedule is not None
-        with contextlib.redirect_stdout(sys.stderr):  # standard output carries the answers
+        with contextlib.redirect_stdout(sys.stderr):  # standard output carries the replies
             return new_python_change(call.spider, call.recipe.name, schedule=call.task_schedule)
     recipe, arguments = call.recipe, call.arguments
     source = RecipeSource.of_text(recipe.text, f"{recipe.name}.{recipe.syntax}")
@@ -155,7 +155,7 @@ def _checked(call: RecipeCall) -> TaskChange | None:
 def main() -> None:
     """Check recipes until the end of the input."""
     limit_memory(_MEMORY)
-    serve(_answer)
+    serve(_check)
 
 
 if __name__ == "__main__":

@@ -68,15 +68,15 @@ async def run_trial(command: TrialCommand) -> TrialResult:
         )  # fmt: skip
         try:
             async with asyncio.timeout(_SECONDS):
-                answer, _ = await process.communicate(msgspec.json.encode(command))
+                output, _ = await process.communicate(msgspec.json.encode(command))
         except TimeoutError:
-            answer = b""
+            output = b""
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
     try:
-        return msgspec.json.decode(answer, type=TrialResult)
+        return msgspec.json.decode(output, type=TrialResult)
     except msgspec.MsgspecError:
         raise ApiError(
             f"the trial exceeded its limits ({_SECONDS:g} s, {_CPU_SECONDS:g} s of CPU time, 1 GB of memory)",

@@ -294,7 +294,7 @@ class MediaStore:
         ``machine``: files survive a power loss.
 
     They raise :class:`~skitter.errors.StoreError`, and :class:`~skitter._utils.backoff.Unavailable` if a server does not
-    answer.
+    respond.
     """
 
     def __init__(

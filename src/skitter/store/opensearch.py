@@ -150,9 +150,9 @@ class OpenSearchDriver:
             return [*await self._index_all(pages[:half]), *await self._index_all(pages[half:])]
         outcomes = []
         for page in pages:
-            answers = [next(results) for _ in page.items]
-            refusals = [_reason(answer["error"]) for answer in answers if "error" in answer]
-            is_new = bool(answers) and answers[0].get("result") == "created"
+            replies = [next(results) for _ in page.items]
+            refusals = [_reason(reply["error"]) for reply in replies if "error" in reply]
+            is_new = bool(replies) and replies[0].get("result") == "created"
             outcomes.append(("".join(refusals[:1]), is_new))
         return outcomes
 
@@ -161,9 +161,9 @@ class OpenSearchDriver:
         if not operations:
             return []
         lines = [line for operation in operations for line in operation]
-        answer = await self._opened.bulk(body=b"\n".join([*lines, b""]), index=self._index)
-        results = [result for item in answer["items"] for result in item.values()]
-        if answer["errors"]:
+        reply = await self._opened.bulk(body=b"\n".join([*lines, b""]), index=self._index)
+        results = [result for item in reply["items"] for result in item.values()]
+        if reply["errors"]:
             for result in results:
                 if result["status"] in _OVERLOADED:
                     raise Unavailable(_reason(result["error"]))
@@ -179,8 +179,8 @@ class OpenSearchDriver:
             for number in range(first, first + _LOOK_AHEAD)
         ]
         keys = [{"_id": f"{prefix}{number}", "routing": prefix} for prefix, number in wanted]
-        answer = await self._opened.mget(index=self._index, body={"docs": keys}, params={"_source": "false"})
-        return [key for key, document in zip(wanted, answer["docs"], strict=True) if document.get("found")]
+        reply = await self._opened.mget(index=self._index, body={"docs": keys}, params={"_source": "false"})
+        return [key for key, document in zip(wanted, reply["docs"], strict=True) if document.get("found")]
 
     async def close(self) -> None:
         client, self._client = self._client, None

@@ -60,10 +60,10 @@ from skitter.store.redis_items import RedisItemFormat, by_key, to_frame, to_line
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-_Answer = TypeVar("_Answer")
+_Reply = TypeVar("_Reply")
 _Ranges = Sequence[tuple[int, int]]
-_ANSWER_SECONDS = 10.0
-"""Seconds until one call counts as not answered."""
+_REPLY_TIMEOUT = 10.0
+"""Seconds to wait for the reply to one command."""
 _PUSH_BYTES = 1 << 18
 _PAGES_PER_READ = 200
 _FIRST_DELAY = 0.5
@@ -200,7 +200,7 @@ _LOOKS_PER_FULL_LOOK = 20
 def _client_options() -> dict[str, Any]:
     options: dict[str, Any] = {
         "socket_timeout": None,  # see _in_time
-        "socket_connect_timeout": _ANSWER_SECONDS,
+        "socket_connect_timeout": _REPLY_TIMEOUT,
         "protocol": 2,
     }
     if find_spec("redis.driver_info") is not None:
@@ -209,16 +209,16 @@ def _client_options() -> dict[str, Any]:
     return options
 
 
-async def _in_time(call: Awaitable[_Answer]) -> _Answer:
-    """Wait for the answer to one command. Raises :class:`TimeoutError`.
+async def _in_time(call: Awaitable[_Reply]) -> _Reply:
+    """Wait for the reply to one command. Raises :class:`TimeoutError`.
 
     The client's own timeout uses :func:`asyncio.wait_for`, which may lose the cancellation of its task in Python 3.11.
     """
     try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
+        async with asyncio.timeout(_REPLY_TIMEOUT):
             return await call
     except TimeoutError as error:
-        raise TimeoutError(f"no answer within {_ANSWER_SECONDS:g} s") from error
+        raise TimeoutError(f"no reply within {_REPLY_TIMEOUT:g} s") from error
 
 
 async def _scan(call: Callable[[int], Awaitable[tuple[int, Iterable[Any]]]]) -> list[Any]:
@@ -348,7 +348,7 @@ class RedisOutput(Output):
         return cls(target, f"{scheme}://{server}", RedisItemFormat(key), kind="parts", password=password)
 
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
-        """Test whether the server answers and the key can hold items.
+        """Test whether the server responds and the key can hold items.
 
         Raises :class:`~skitter.errors.StoreError` with a remedy if not.
         """
@@ -559,8 +559,8 @@ class RedisOutput(Output):
                 await asyncio.to_thread(_create, path)
                 for first in range(0, len(wanted), _PAGES_PER_READ):
                     fields = [str(at) for at in wanted[first : first + _PAGES_PER_READ]]
-                    answer = await _in_time(client.hmget(key, fields))
-                    pages = [page for page in answer if isinstance(page, bytes)]
+                    reply = await _in_time(client.hmget(key, fields))
+                    pages = [page for page in reply if isinstance(page, bytes)]
                     size += await asyncio.to_thread(_append, path, pages)
         if size != committed:
             raise StoreError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sqlite3
 import time
@@ -29,6 +30,8 @@ from skitter.store.contract import (
     item_id,
 )
 from skitter.store.sql import ID_COLUMN, ItemRefusedError, column_for, encodable, quoted
+
+log = logging.getLogger("skitter.store")
 
 SqliteRow = tuple[tuple[str, ...], list[Any]]
 
@@ -262,7 +265,7 @@ class Columns:
 
     def __init__(self, connection: sqlite3.Connection, table: str) -> None:
         self._connection = connection
-        self._table = quoted(table)
+        self._table = table
         self._column_of: dict[str, str] = {}
         self._inserts: dict[tuple[str, ...], str] = {}
 
@@ -283,15 +286,14 @@ class Columns:
                 self._learn(fields)
             names = [ID_COLUMN, *(self._column_of[field] for field in fields)]
             statement = (
-                f"INSERT OR REPLACE INTO {self._table} ({', '.join(map(quoted, names))})"  # noqa: S608 - quoted
+                f"INSERT OR REPLACE INTO {quoted(self._table)} ({', '.join(map(quoted, names))})"  # noqa: S608 - quoted
                 f" VALUES ({', '.join('?' * len(names))})"
             )
             self._inserts[fields] = statement
         return statement
 
     def _learn(self, fields: Iterable[str]) -> None:
-        rows = self._connection.execute(f"PRAGMA table_info({self._table})")
-        columns = {_folded(name): name for _, name, *_ in rows}
+        columns = _columns_of(self._connection, self._table)
         chosen: dict[str, str] = {}
         missing: list[str] = []
         for field in fields:
@@ -306,8 +308,14 @@ class Columns:
                 " move fields with variable names into one nested field"
             )
         for column in missing:
-            self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(column)}")
+            self._connection.execute(f"ALTER TABLE {quoted(self._table)} ADD COLUMN {quoted(column)}")
         self._column_of.update(chosen)
+
+
+def _columns_of(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+    """Return the columns of a table by their folded names."""
+    rows = connection.execute(f"PRAGMA table_info({quoted(table)})")
+    return {_folded(name): name for _, name, *_ in rows}
 
 
 def _folded(name: str) -> str:
@@ -355,26 +363,50 @@ class SqliteOutput(Output):
         return SqliteStore(self._path, self._table, self._fields)
 
     async def merge(self, context: OutputContext, ranges: RangesByPart) -> None:  # noqa: ARG002 - keyed
-        """Merge the write-ahead log, even of killed workers, into the file, so that the file alone is the output."""
-        await asyncio.to_thread(self._fold, context)
+        """Merge the write-ahead log, even of killed workers, into the file, so that the file alone is the output.
+
+        Chosen fields in which no item of the job has a value are logged.
+        """
+        if absent := await asyncio.to_thread(self._fold, context):
+            log.warning(
+                "%s: no item has a value in the field %s; check the names in the option fields",
+                self.target, ", ".join(absent),
+            )  # fmt: skip
 
     def _clear(self, context: OutputContext) -> None:
-        prefix = f"{context.job}:"
+        condition, values = _rows_of(context.job)
         with (
             closing(open_database(self._path, self._table, context.durability)) as connection,
             translated_errors(self._path),
             transaction(connection),
         ):
-            connection.execute(
-                f"DELETE FROM {quoted(self._table)} WHERE {ID_COLUMN} > ? AND {ID_COLUMN} < ?"  # noqa: S608 - quoted
-                # The length excludes jobs whose name starts with this job's name and a colon.
-                f" AND length(rtrim({ID_COLUMN}, '0123456789')) = ?",
-                (prefix, prefix[:-1] + ";", len(prefix) + 33),
-            )
+            connection.execute(f"DELETE FROM {quoted(self._table)} WHERE {condition}", values)  # noqa: S608 - quoted
 
-    def _fold(self, context: OutputContext) -> None:
+    def _fold(self, context: OutputContext) -> list[str]:
+        """Fold the write-ahead log. Return the chosen fields without a value in any row of the job, if it has rows."""
         with (
             closing(open_database(self._path, self._table, context.durability)) as connection,
             translated_errors(self._path),
         ):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            condition, values = _rows_of(context.job)
+            rows = f"SELECT 1 FROM {quoted(self._table)} WHERE {condition}"  # noqa: S608 - quoted
+            if not self._fields or connection.execute(f"{rows} LIMIT 1", values).fetchone() is None:
+                return []
+            found = _columns_of(connection, self._table)
+            columns = {field: column_for(encodable(field), found, _folded) for field in self._fields}
+            return [
+                field
+                for field, column in columns.items()
+                if _folded(column) not in found
+                or connection.execute(f"{rows} AND {quoted(column)} IS NOT NULL LIMIT 1", values).fetchone()
+                is None
+            ]
+
+
+def _rows_of(job: str) -> tuple[str, tuple[str, str, int]]:
+    """Return the condition for the rows of a job, and its values."""
+    prefix = f"{job}:"
+    # The length excludes jobs whose name starts with this job's name and a colon.
+    condition = f"{ID_COLUMN} > ? AND {ID_COLUMN} < ? AND length(rtrim({ID_COLUMN}, '0123456789')) = ?"
+    return condition, (prefix, prefix[:-1] + ";", len(prefix) + 33)

@@ -40,14 +40,14 @@ _LARGE = 128 * 1024
 _MEASURED_SECONDS = 0.3
 """Seconds over which the CPU share is measured. Longer than the first pages of a crawl take: all of their links are new."""
 _READ_TURNS = 2
-"""Turns of the event loop until it has read the answers that arrived in the meantime, and reported their fetches."""
+"""Turns of the event loop until it has read the responses that arrived in the meantime, and reported their fetches."""
 _REFILL_TURNS = 3
 """Turns of the event loop from the end of a fetch until the next request is sent: lease, start of its task, and
 libcurl."""
 
 
 class CallbackPacer:
-    """Decides when the callbacks of a burst of answers run, so that they do not delay the next requests.
+    """Decides when the callbacks of a burst of responses run, so that they do not delay the next requests.
 
     When a fetch ends, the next request is sent a few turns of the event loop later, and callbacks that run in these
     turns would delay it. So callbacks wait for these turns. Then they run for a while, and sockets are read again.
@@ -142,23 +142,31 @@ def callable_name(function: Callable[..., Any]) -> str:
 
 
 def check_arguments(function: Callable[..., Any], title: str, name: str, arguments: tuple[str, ...]) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` if a function of user code cannot be called with these arguments.
+    """Raise :class:`~skitter.errors.SpiderError` if a function of user code does not take these arguments.
 
+    That is so if it takes another number of them, in another order, or a name of Scrapy that stands for something else.
     ``title`` names the function in the error, ``name`` in the definition that the remedy shows.
     """
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # a function written in C may have no signature
         return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
+    if not _takes(signature, arguments):
         found = ", ".join(signature.parameters)
         own = ("self", *arguments) if inspect.ismethod(function) else arguments
         raise SpiderError(
             f"{title} takes the arguments ({found}), and skitter passes ({', '.join(arguments)})",
             remedy=f"write def {name}({', '.join(own)})",
-        ) from None
+        )
+
+
+def _takes(signature: inspect.Signature, arguments: tuple[str, ...]) -> bool:
+    try:
+        bound = signature.bind(*arguments).arguments
+    except TypeError:
+        return False
+    others = {"spider", "item", *arguments}
+    return all(name == value or name not in others for name, value in bound.items())
 
 
 def check_errback(errback: Callable[..., Any]) -> None:

@@ -266,19 +266,19 @@ class Committer:
         if outcomes and self._links.traps is not None:
             outcomes[0].compared_pages.extend(self._links.traps.take_compared())
         began, cache_generation = self._loop.time(), self._links.cache.generation
-        answers = await self._frontier.commit(outcomes)
+        accepted = await self._frontier.commit(outcomes)
         seconds = self._loop.time() - began
         counters: dict[str, int] = {}
         COMMIT.observe(counters, seconds)
         _add_counters(self._uncounted, counters)
         if self._traces:
-            self._end_traces(outcomes, answers, seconds)
-        if uncounted and not (answers and answers[0]):
+            self._end_traces(outcomes, accepted, seconds)
+        if uncounted and not (accepted and accepted[0]):
             _add_counters(self._uncounted, uncounted)
-        for page, accepted in zip(pages, answers, strict=True):
-            if not accepted:
+        for page, is_accepted in zip(pages, accepted, strict=True):
+            if not is_accepted:
                 _log_late(page.lease.url)
-        self._learn(pages if all(answers) else list(compress(pages, answers)), cache_generation)
+        self._learn(pages if all(accepted) else list(compress(pages, accepted)), cache_generation)
         adds_requests = any(
             outcome.batches or outcome.entries or outcome.resolution is _RETRY for outcome in outcomes
         )
@@ -300,17 +300,17 @@ class Committer:
         for name in self.committed:
             self.committed[name] += sum([counts.get(name, 0) for counts in counters])
 
-    def _end_traces(self, outcomes: list[Outcome], answers: list[bool], seconds: float) -> None:
-        for outcome, accepted in zip(outcomes, answers, strict=True):
+    def _end_traces(self, outcomes: list[Outcome], accepted: list[bool], seconds: float) -> None:
+        for outcome, is_accepted in zip(outcomes, accepted, strict=True):
             trace = self._traces.pop(outcome.lease_id, None)
             if trace is not None:
                 trace.add(COMMIT.name, seconds)
-                trace.end(outcome, is_late=not accepted)
+                trace.end(outcome, is_late=not is_accepted)
 
     async def _close_by_partition(
         self, partitions: Partitions, pages: list[Page], outcomes: list[Outcome]
     ) -> None:
-        """Commit to each partition separately, without waiting for one that does not answer."""
+        """Commit to each partition separately, without waiting for one that does not respond."""
         parts: dict[int, tuple[list[Page], list[Outcome]]] = {}
         for page, outcome in zip(pages, outcomes, strict=True):
             part = parts.setdefault(partitions.of_lease(page.lease.id), ([], []))

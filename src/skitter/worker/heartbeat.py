@@ -25,13 +25,16 @@ log = logging.getLogger("skitter.crawl")
 _REPORT_SECONDS = 2.0
 """Seconds between two reports."""
 _RETRY_SECONDS = 1.0
-"""Seconds between two heartbeats while the server does not answer."""
+"""Seconds between two heartbeats while the server does not respond."""
 _TTL = 10.0
 """Seconds after its last report until a worker is removed from the list."""
 
 
 class WorkerReporter:
-    """Reports the figures of one worker until it ends."""
+    """Reports the figures of one worker until it ends.
+
+    ``outage``: returns why its requests wait; an empty string if they do not.
+    """
 
     def __init__(
         self,
@@ -40,8 +43,10 @@ class WorkerReporter:
         inflight: Inflight,
         committer: Committer,
         queues: tuple[str, ...] = (),
+        outage: Callable[[], str] | None = None,
     ) -> None:
         self._worker = worker
+        self._outage = outage
         self._queues = queues
         self._frontier = frontier
         self._inflight = inflight
@@ -61,6 +66,7 @@ class WorkerReporter:
             concurrency=self._inflight.concurrency, fetching=self._inflight.fetching, held=self._inflight.held,
             pages=committed["pages"], items=committed["items"], bytes=committed["bytes"],
             pages_per_second=round(self._throughput.record(age, committed["pages"]), 2), queues=self._queues,
+            waits="" if self._outage is None else self._outage(),
         )  # fmt: skip
 
     async def announce(self) -> None:

@@ -111,9 +111,9 @@ class Hooks:
     async def run(self, point: str, *arguments: Any) -> HookAction:
         """Run the hooks of a point. Return the first decision."""
         for hook in self._hooks[point]:
-            answer = await call(hook, *arguments)
-            if answer is not None and answer is not HookAction.CONTINUE:
-                return _action(answer, hook)
+            result = await call(hook, *arguments)
+            if result is not None and result is not HookAction.CONTINUE:
+                return _action(result, hook)
         return HookAction.CONTINUE
 
     async def report_error(self, request: Request, error: BaseException) -> None:
@@ -127,25 +127,25 @@ class Hooks:
     async def revise(self, point: str, subject: Subject) -> tuple[Subject, HookAction]:
         """Run hooks that may replace the request or the response. Each receives the result of the previous one."""
         for hook in self._hooks[point]:
-            answer = await call(hook, subject)
-            if isinstance(answer, type(subject)):
-                subject = answer
-            elif answer is not None and answer is not HookAction.CONTINUE:
-                return subject, _action(answer, hook)
+            result = await call(hook, subject)
+            if isinstance(result, type(subject)):
+                subject = result
+            elif result is not None and result is not HookAction.CONTINUE:
+                return subject, _action(result, hook)
         return subject, HookAction.CONTINUE
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a plain or a coroutine function."""
-    answer = function(*arguments)
-    return await answer if inspect.isawaitable(answer) else answer
+    result = function(*arguments)
+    return await result if inspect.isawaitable(result) else result
 
 
-def _action(answer: object, hook: Hook) -> HookAction:
+def _action(result: object, hook: Hook) -> HookAction:
     try:
-        return HookAction(answer)  # type: ignore[arg-type]
+        return HookAction(result)  # type: ignore[arg-type]
     except ValueError:
         remedy = "return a HookAction or None"
-        if isinstance(answer, list):
+        if isinstance(result, list):
             remedy += "; to replace items in before_save, change the list in place: items[:] = [...]"
-        raise SpiderError(f"hook {callable_name(hook)} returned {answer!r}", remedy=remedy) from None
+        raise SpiderError(f"hook {callable_name(hook)} returned {result!r}", remedy=remedy) from None

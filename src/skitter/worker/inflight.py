@@ -1,4 +1,4 @@
-"""Inflight: the leases that one worker holds, from the answer of the frontier to the end of the lease."""
+"""Inflight: the leases that one worker holds, from the frontier's grant to the end of the lease."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ bodies take memory, and are evicted from the CPU caches."""
 
 
 class QueueCapacity:
-    """How many new requests the frontier accepts (``max_queued``), according to its last answer."""
+    """How many new requests the frontier accepts (``max_queued``), according to its last result."""
 
     def __init__(self) -> None:
         self._left: int | None = None
@@ -54,7 +54,7 @@ class QueueCapacity:
         return self._left is not None
 
     def update(self, left: int | None) -> None:
-        """Record an answer of the frontier; ``None``: no limit."""
+        """Record the capacity in a result of the frontier; ``None``: no limit."""
         self._left = left
         if left is None or left > 0:
             self._available.set()
@@ -141,7 +141,7 @@ class InflightRequest:
         self._grace: asyncio.TimerHandle | None = None
         self.is_aside = False
         """Whether the fetch is set aside: it does not count as one of the concurrent fetches, because its origin may
-        never answer."""
+        never respond."""
         tracer = inflight.tracer
         self.trace = None if tracer is None else tracer.begin(lease, leased_at, waited)
         """``None`` if the request is not traced."""
@@ -173,9 +173,9 @@ class InflightRequest:
         return self._inflight.wait_for_turn(turn, size)
 
     def begin_contact(self) -> float:
-        """Prepare for a request to an origin that has not answered yet, and may never do so.
+        """Prepare for a request to an origin that has not responded yet, and may never do so.
 
-        After a second without an answer it no longer counts as one of the concurrent fetches. If many such requests
+        After a second without a response it no longer counts as one of the concurrent fetches. If many such requests
         are running, it never counts. If there are too many, return the seconds after which the request may try again;
         0: it may be sent.
         """
@@ -196,7 +196,7 @@ class InflightRequest:
             self._inflight.set_aside(self.lease.slot)
 
     def end_contact(self) -> bool:
-        """Record that the origin has answered.
+        """Record that the origin has responded.
 
         Return whether the request may continue now; ``False`` if too many others are running.
         """
@@ -264,13 +264,13 @@ class Inflight:
         """Maximum number of fetches that are set aside."""
         self._contact_at = 0.0
         self.aside = 0
-        """Number of running requests to origins that have not answered yet, and that do not count as fetches."""
+        """Number of running requests to origins that have not responded yet, and that do not count as fetches."""
         self._waiting_bytes = 0
         """Size of the bodies that wait for their callbacks."""
         self.draining = False
         """Whether the worker no longer leases requests."""
         self.wants_more = True
-        """Whether the last answer had fewer leases than requested. Then a commit that adds requests
+        """Whether the last result had fewer leases than requested. Then a commit that adds requests
         is a reason to ask again."""
         self.lease_wakeup = asyncio.Event()
         """Set when the leaser should check whether to request leases or to end."""
@@ -289,9 +289,9 @@ class Inflight:
         self._reports: list[FetchReport] = []
         self._report_delay = report_delay
         self._latency = 0.0
-        """Average time in seconds from a request to its answer."""
+        """Average time in seconds from a request to its response."""
         self._reports_sent = asyncio.Event()
-        """Set when the next call for leases has been answered."""
+        """Set when the next call for leases has returned."""
         self._has_ended = False
         """Whether there will be no further call for leases."""
 
@@ -408,7 +408,7 @@ class Inflight:
     async def wait_reported(self) -> None:
         """Wait until the frontier has all reports of finished fetches, because a commit ends the lease."""
         own_reports = self._reports
-        # Wait for the answer to the call with the reports. After the end of the job no call follows, and no lease needs
+        # Wait for the result of the call with the reports. After the end of the job no call follows, and no lease needs
         # protection.
         while own_reports and self._reports is own_reports and not self._has_ended:
             sent = self._reports_sent

@@ -66,7 +66,7 @@ class LeaseLoop:
             control.start(self._reporter.run())
             state = await leasing
             self._committer.close()
-            # The answer to the last commit may come after the frontier has reported the end.
+            # The result of the last commit may come after the frontier has reported the end.
             await asyncio.wait([committing])
             return await control.state_after_stop() or state
         except asyncio.CancelledError:

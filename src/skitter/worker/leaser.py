@@ -17,7 +17,7 @@ from skitter.worker.page import Page
 _POLL_INTERVAL = 0.1
 """Seconds between two status checks of the job while the worker cannot take leases, or the frontier grants none."""
 _MIN_WAIT = 0.001
-"""Minimum time in seconds between two calls for leases, regardless of the answer."""
+"""Minimum time in seconds between two calls for leases, regardless of the result."""
 
 
 class LeaseProcessor(Protocol):
@@ -43,12 +43,12 @@ class Leaser:
         inflight: Inflight,
         processor: LeaseProcessor,
         committer: Committer,
-        on_answer: Callable[[LeaseResult], Awaitable[None]],
+        on_result: Callable[[LeaseResult], Awaitable[None]],
         confirm_end: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
-        """``on_answer`` is called with each answer of the frontier, before any of its leases is processed.
+        """``on_result`` is called with each result of the frontier, before any of its leases is processed.
 
-        ``confirm_end`` is called whenever the frontier answers that the job is finished, and returns whether the worker may
+        ``confirm_end`` is called whenever the frontier reports that the job is finished, and returns whether the worker may
         end; ``None``: it may.
         """
         self._worker = worker
@@ -56,7 +56,7 @@ class Leaser:
         self._inflight = inflight
         self._processor = processor
         self._committer = committer
-        self._on_answer = on_answer
+        self._on_result = on_result
         self._confirm_end = confirm_end
         self._idle_since: float | None = None
         """Event loop time since which the worker has had capacity for more leases, but no slot was ready."""
@@ -79,7 +79,7 @@ class Leaser:
             asked_at = inflight.loop.time()
             result = await self._lease(limit)
             inflight.confirm_reports()
-            await self._on_answer(result)
+            await self._on_result(result)
             inflight.update_capacity(result.capacity)
             waited = 0.0 if self._idle_since is None else inflight.loop.time() - self._idle_since
             for lease in result.leases:

@@ -24,7 +24,7 @@ from skitter._utils.notes import Notes
 from skitter.errors import UndecodableRecord
 from skitter.fetch.contract import BodySink, BodyTooLarge, Disconnected, UndecodableBody
 from skitter.frontier.records import Entry, PageVisit, Resolution
-from skitter.item import OutputRange, pack_items, unpack_items
+from skitter.item import OutputRange, field_of, pack_items, unpack_items
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
@@ -45,7 +45,7 @@ _CLAIM_SECONDS = 6.0
 _CLAIM_RETRY = 1.0
 """Seconds after which an items request checks again for a file that another worker is downloading."""
 _OUTAGE_TIMEOUT = 600.0
-"""Seconds to wait for a store that does not answer, as for outputs."""
+"""Seconds to wait for a store that does not respond, as for outputs."""
 _SMALL_BODY = 64 * 1024
 _NO_RANGE = frozenset(
     {HTTPStatus.PARTIAL_CONTENT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE}
@@ -292,7 +292,7 @@ class MediaPipeline:
         return False
 
     async def receive(self, page: Page, response: Response) -> bool:
-        """Store a downloaded file, or record the answer that the server sent instead.
+        """Store a downloaded file, or record the response that the server sent instead.
 
         Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that
         cannot be followed.
@@ -532,7 +532,7 @@ class MediaPipeline:
                 await self._notes.compare_and_swap(key, self._worker, self._worker, _CLAIM_SECONDS)
 
     async def _call(self, function: Callable[..., _T], /, *arguments: object) -> _T:
-        """Call a method of the store in a thread. While the store does not answer, try again."""
+        """Call a method of the store in a thread. While the store does not respond, try again."""
         return await self._backoff.call(lambda: asyncio.to_thread(function, *arguments))
 
 
@@ -611,7 +611,7 @@ def _plain(work: FileWork) -> Any:
 
 def _urls_in(item: Any, field: str) -> list[str] | None:
     """Return the URLs in a field of an item; ``None`` if it has no such field."""
-    value = item.get(field) if isinstance(item, dict) else getattr(item, field, None)
+    value = field_of(item, field)
     if value is None:
         return None
     return [value] if isinstance(value, str) else [str(url) for url in value]

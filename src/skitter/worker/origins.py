@@ -1,4 +1,4 @@
-"""Origins: tracks which origins answer, and decides what happens to requests for unavailable ones.
+"""Origins: tracks which origins respond, and decides what happens to requests for unavailable ones.
 
 Availability is judged per origin (scheme, host and port), not per slot: a closed port must not delay the other ports
 of its host. ``docs/design/politeness.md`` gives the reasons.
@@ -19,7 +19,7 @@ from skitter.settings import Settings
 from skitter.worker.retry import RetryDecision, allowed_retries, backoff, wait_too_long
 
 CONTACT_GRACE = 1.0
-"""Seconds after which a first answer is late: other requests no longer wait for it."""
+"""Seconds after which a first response is late: other requests no longer wait for it."""
 
 log = logging.getLogger("skitter.crawl")
 
@@ -44,7 +44,7 @@ class _WaitTooLong(FetchError):
 
 
 class _Outage:
-    """An origin that does not answer."""
+    """An origin that does not respond."""
 
     __slots__ = ("began", "error", "failed_at", "failures", "given_up", "retry_at")
 
@@ -64,55 +64,55 @@ class OriginState(Enum):
     """What is known about the origin of a request that is about to be sent."""
 
     KNOWN = "known"
-    """It has answered before."""
+    """It has responded before."""
     FIRST = "first"
-    """It has not answered yet; this request is the first one."""
+    """It has not responded yet; this request is the first one."""
     FOLLOWS = "follows"
-    """It has not answered yet, and another request waits for its first answer."""
+    """It has not responded yet, and another request waits for its first response."""
     REFUSED = "refused"
-    """It has not answered yet, and no further request may wait for its host."""
+    """It has not responded yet, and no further request may wait for its host."""
 
 
 class Origins:
     """The origins that a worker has contacted.
 
-    If an origin that has answered before becomes unavailable, its requests wait for up to ``outage_timeout``, because
+    If an origin that has responded before becomes unavailable, its requests wait for up to ``outage_timeout``, because
     a short outage must not lose pages. Any other origin is given up after ``max_retries`` retries, and at the latest
     after ``unreachable_timeout``. All times are seconds of a monotonic clock.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._answered: OrderedDict[str, None] = OrderedDict()
-        """The origins that have answered; the oldest first."""
+        self._responded: OrderedDict[str, None] = OrderedDict()
+        """The origins that have responded; the oldest first."""
         self._siblings: dict[str, set[str]] = {}
-        """The origins that have answered, by host name."""
+        """The origins that have responded, by host name."""
         self._contacts: dict[str, list[tuple[float, str]]] = {}
-        """Requests that wait for the first answer of their origin, with the time of their start, by host name."""
+        """Requests that wait for the first response of their origin, with the time of their start, by host name."""
         self.outages: OrderedDict[str, _Outage] = OrderedDict()
-        """The origins that do not answer."""
+        """The origins that do not respond."""
 
-    def has_answered(self, origin: str) -> bool:
-        """Return whether an origin has answered this worker before."""
-        return origin in self._answered
+    def has_responded(self, origin: str) -> bool:
+        """Return whether an origin has responded to this worker before."""
+        return origin in self._responded
 
-    def answered(self, origin: str) -> None:
-        """Record an answer with any status."""
+    def responded(self, origin: str) -> None:
+        """Record a response with any status."""
         if (outage := self.outages.pop(origin, None)) is not None and outage.given_up:
-            log.info("%s answers again", origin)
-        if origin in self._answered:
+            log.info("%s responds again", origin)
+        if origin in self._responded:
             return
-        self._answered[origin] = None
+        self._responded[origin] = None
         self._siblings.setdefault(_name_of(origin), set()).add(origin)
-        if len(self._answered) > _MAX_KNOWN:
-            oldest, _ = self._answered.popitem(last=False)
+        if len(self._responded) > _MAX_KNOWN:
+            oldest, _ = self._responded.popitem(last=False)
             siblings = self._siblings[_name_of(oldest)]
             siblings.remove(oldest)
             if not siblings:
                 del self._siblings[_name_of(oldest)]
 
     def begin_contact(self, origin: str) -> OriginState:
-        """Record a request to an origin that has not answered yet, unless it is refused.
+        """Record a request to an origin that has not responded yet, unless it is refused.
 
         Such requests must not block a slot whose host has other, responsive origins: in that case, only one is sent at
         a time. Otherwise, further requests are allowed as long as the first one is not late.
@@ -134,7 +134,7 @@ class Origins:
             del self._contacts[name]
 
     def is_alone(self, origin: str) -> bool:
-        """Return whether no other origin of the same host is known to answer."""
+        """Return whether no other origin of the same host is known to respond."""
         others = self._siblings.get(_name_of(origin), ())
         return not any(other != origin and other not in self.outages for other in others)
 
@@ -158,12 +158,12 @@ class Origins:
                 self.outages.popitem(last=False)
         if began >= outage.failed_at:  # otherwise concurrent requests report the same failure
             self._record(outage, origin, error, began)
-        return self._decide(outage, origin, request, free=self.has_answered(origin))
+        return self._decide(outage, origin, request, free=self.has_responded(origin))
 
     def give_up(self, origin: str, status: int, seconds: float) -> None:
         """Give up an origin that asks clients to wait for ``seconds``.
 
-        It is tried again after that time, or as soon as it answers another request without such a wait.
+        It is tried again after that time, or as soon as it responds to another request without such a wait.
         """
         error = _WaitTooLong(status, seconds)
         outage = _Outage(time.monotonic(), error)
@@ -175,7 +175,7 @@ class Origins:
 
     def _record(self, outage: _Outage, origin: str, error: FetchError, began: float) -> None:
         settings, now = self._settings, time.monotonic()
-        known = self.has_answered(origin)
+        known = self.has_responded(origin)
         timeout = settings.outage_timeout if known else settings.unreachable_timeout
         pause = min(backoff(settings, outage.failures), _LONGEST_PAUSE)
         outage.failures += 1
@@ -187,14 +187,14 @@ class Origins:
             if not outage.given_up:
                 log.info("%s is unreachable: %s: %s", origin, error.kind, error)
         elif known and outage.failures == 1:
-            log.warning("%s no longer answers (%s: %s); its requests wait", origin, error.kind, error)
+            log.warning("%s no longer responds (%s: %s); its requests wait", origin, error.kind, error)
         outage.given_up = ends
         outage.retry_at = now + pause
 
     def _decide(self, outage: _Outage, origin: str, request: Request, *, free: bool) -> RetryDecision:
         text = f"{outage.error.kind}: {outage.error}"
         allowed = allowed_retries(self._settings, request)
-        exhausted = allowed == 0 if self.has_answered(origin) else outage.failures > allowed
+        exhausted = allowed == 0 if self.has_responded(origin) else outage.failures > allowed
         if outage.given_up or exhausted:
             return RetryDecision(Resolution.FAILED, text)
         left = max(0.0, outage.retry_at - time.monotonic()) * random.uniform(1.0, _SPREAD)

@@ -40,7 +40,7 @@ from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.foreign_names import META
 from skitter.frontier.records import Entry, Lease, PageVisit, Resolution
-from skitter.item import item_fields
+from skitter.item import field_of, item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request, set_attempt
 from skitter.response import Response
@@ -159,6 +159,8 @@ class RequestPipeline:
         self._robots = robots
         self._tdm_files = tdm_files
         self._media = media
+        self._unused_file_fields = list(settings.files_fields) if media is None else []
+        """Fields whose URLs are not downloaded; empty once a warning has said so."""
         self._revisits = revisits
         self._before_request_hooks, self._after_request_hooks = (
             hooks["before_request"],
@@ -319,7 +321,7 @@ class RequestPipeline:
             await self._failed(page, error, self._decide_failure(page, text, retryable=error.retryable))
 
     async def _unreachable(self, page: Page, error: FetchError) -> None:
-        """Finish a request whose origin does not answer."""
+        """Finish a request whose origin does not respond."""
         decision = self._origins.failed(page.origin, page.request, error, page.began)
         await self._failed(page, error, decision)
 
@@ -388,15 +390,15 @@ class RequestPipeline:
             return self._refuse_pattern(page, inflight)
         origins, url = self._origins, request.url
         origin = url[: url.find("/", 8)]
-        has_answered = origins.has_answered(origin)
-        if not has_answered:
+        has_responded = origins.has_responded(origin)
+        if not has_responded:
             origin = origin_of(url)
-            has_answered = origins.has_answered(origin)
+            has_responded = origins.has_responded(origin)
         page.origin = origin
         if origins.outages and (refusal := origins.refusal(origin, page.request)):
             return self._hold_back(page, *refusal, inflight)
         page.began = time.monotonic()
-        if has_answered:
+        if has_responded:
             return self._send(page, request, inflight, _KNOWN)
         return self._contact(page, request, inflight)
 
@@ -425,7 +427,7 @@ class RequestPipeline:
         page.count(f"refused/{PATTERN}")
 
     async def _contact(self, page: Page, request: Request, inflight: InflightRequest) -> Response | None:
-        """Fetch a request to an origin that has not answered yet."""
+        """Fetch a request to an origin that has not responded yet."""
         origins, origin = self._origins, page.origin
         origin_state = origins.begin_contact(origin)
         if origin_state is OriginState.REFUSED:
@@ -465,7 +467,7 @@ class RequestPipeline:
             page.reserved_memory = await self._large_pages.acquire(response)
         status, latency = response.status, response.latency
         if origin_state is not _KNOWN or self._origins.outages:
-            self._origins.answered(page.origin)
+            self._origins.responded(page.origin)
         if status in THROTTLED:
             inflight.finish_fetch(latency, refused=True, retry_after=self._wait_for_slot(page, response))
         else:
@@ -541,7 +543,7 @@ class RequestPipeline:
     def _put_back(self, page: Page, inflight: InflightRequest, seconds: float) -> None:
         """Return a request to the queue, because others wait for its origin, or too many for unknown origins."""
         inflight.finish_fetch(sent=False)
-        text = "connect: the origin has not answered yet"
+        text = "connect: the origin has not responded yet"
         page.finish(RetryDecision(Resolution.RETRY, text, seconds, free=True))
 
     async def _is_allowed(
@@ -561,7 +563,7 @@ class RequestPipeline:
         began = None if page.trace is None or robots.knows(request.url) else time.monotonic()
         try:
             async with asyncio.timeout(grace):
-                answer = await robots.check(request.url, inflight, timeout)
+                decision = await robots.check(request.url, inflight, timeout)
         except TimeoutError:
             self._put_back(page, inflight, random.uniform(0.5, 2.0))
             return False
@@ -576,16 +578,16 @@ class RequestPipeline:
             if page.trace is not None and began is not None:
                 page.trace.add("robots", time.monotonic() - began)
         if is_first and robots.knows(request.url):
-            self._origins.answered(page.origin)
+            self._origins.responded(page.origin)
             if not inflight.end_contact():
                 raise _ReleaseLease
-        if answer is RobotsDecision.ALLOWED:
+        if decision is RobotsDecision.ALLOWED:
             return True
-        if answer is RobotsDecision.LATER:
+        if decision is RobotsDecision.LATER:
             raise _ReleaseLease
-        if isinstance(answer, RobotsUnavailable):
-            inflight.finish_fetch(sent=answer.is_new)
-            await self._robots_unavailable(page, answer)
+        if isinstance(decision, RobotsUnavailable):
+            inflight.finish_fetch(sent=decision.is_new)
+            await self._robots_unavailable(page, decision)
         else:
             inflight.finish_fetch()
             page.count("refused/robots")
@@ -810,6 +812,21 @@ class RequestPipeline:
             page.has_output = not held
         if page.items:
             page.count("items", len(page.items))
+            if self._unused_file_fields:
+                self._warn_of_files(page)
+
+    def _warn_of_files(self, page: Page) -> None:
+        """Log the first item whose files are not downloaded, because the job has no place for them."""
+        for item in page.items:
+            for name in self._unused_file_fields:
+                if field_of(item, name):
+                    self._unused_file_fields = []
+                    text = (
+                        "%s: the files in the field %s of items are not downloaded; set files_store to the folder for them,"
+                        " or files_fields={} to keep only their URLs"
+                    )
+                    log.warning(text, page.lease.url, name)
+                    return
 
     async def _collect(self, page: Page, results: list[Any], response: Response | None) -> list[Any]:
         """Sort the results of user code into items and links, and run ``before_save``.

@@ -24,10 +24,10 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class StatusError(Exception):
-    """The server answered with an error status."""
+    """The server responded with an error status."""
 
     def __init__(self, status: int, response: Response | None = None) -> None:
-        super().__init__(f"the server answered {status}")
+        super().__init__(f"the server responded with {status}")
         self.status = status
         self.response = response
 
@@ -79,7 +79,7 @@ def decide_after_status(
 
     ``blocked``: the status concerns only the session; another session may succeed.
     """
-    error = f"status/{status}: the server answered {status}"
+    error = f"status/{status}: the server responded with {status}"
     if status not in THROTTLED:
         return decide_after_failure(
             settings, request, attempt, error, retryable=blocked or status in _TRANSIENT
@@ -97,7 +97,7 @@ def decide_after_status(
 
 def wait_too_long(status: int, seconds: float) -> str:
     """Return the error of a request whose server asks to wait longer than ``retry_after_cap``."""
-    return f"the server answered {status} and asks to wait for {seconds:.0f} s, which is longer than retry_after_cap"
+    return f"the server responded with {status} and asks to wait for {seconds:.0f} s, which is longer than retry_after_cap"
 
 
 def backoff(settings: Settings, attempt: int) -> float:
@@ -172,9 +172,9 @@ def _next_hop(
         "url": target, "redirects": chain, "cookie_hop": cookie_hop, "not_before": 0.0, "delay": 0.0,
         "lastmod": "",  # the sitemap states it for the original URL only
     }  # fmt: skip
-    answered = response.request
-    if answered is not None and answered.session != request.session:
-        changes["session"] = answered.session  # its jar has the cookies of the chain
+    sent = response.request
+    if sent is not None and sent.session != request.session:
+        changes["session"] = sent.session  # its jar has the cookies of the chain
     if target in chain or proceeds:
         changes["dont_filter"] = True
     dropped: frozenset[str] = frozenset()

@@ -343,7 +343,7 @@ class Revisits:
 
 
 _TOLERANCE = 3600.0
-"""Seconds by which the clock of a site may differ from ours, or a cache may answer with an older copy of a page."""
+"""Seconds by which the clock of a site may differ from ours, or a cache may respond with an older copy of a page."""
 _LAST_ZONE, _FIRST_ZONE = 12 * 3600.0, 14 * 3600.0
 """A time without a zone may be in any zone from UTC-12 to UTC+14."""
 MAX_TRUST = 90 * 86_400.0

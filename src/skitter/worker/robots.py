@@ -19,7 +19,7 @@ log = logging.getLogger("skitter.crawl")
 
 
 class RobotsUnavailable(FetchError):
-    """The server answers the request for robots.txt with an error, so nothing may be fetched (RFC 9309, 2.3.1.4).
+    """The server responds to the request for robots.txt with an error, so nothing may be fetched (RFC 9309, 2.3.1.4).
 
     ``is_new``: whether robots.txt was fetched, or read from another worker, for this request.
     """
@@ -65,7 +65,7 @@ class RobotsGate:
         """Decide whether a URL may be fetched with this lease, or return the error of its robots.txt.
 
         Fetches robots.txt if necessary, within ``timeout`` seconds. Raises
-        :class:`~skitter.fetch.contract.FetchError` if the origin does not answer.
+        :class:`~skitter.fetch.contract.FetchError` if the origin does not respond.
         """
         lease = inflight.lease
         policy = self._cache.known(url)
@@ -90,7 +90,7 @@ class RobotsGate:
         return isinstance(policy, RobotsPolicy) and not policy.crawl_delay and policy.allowed(url)
 
     def knows(self, url: str) -> bool:
-        """Return whether the origin of a URL has answered a request for its robots.txt, from this or another worker."""
+        """Return whether the origin of a URL has responded to a request for its robots.txt, from this or another worker."""
         return self._cache.known(url) is not None
 
     def policy(self, url: str) -> RobotsPolicy | None:

@@ -200,9 +200,9 @@ class ItemWriter:
             groups.append(ItemGroup(page.item_key, captures))
             captures = []
         for store in self._archives:
-            for page_ranges, answer in zip(ranges, await store.write(groups), strict=True):
-                if isinstance(answer, OutputRange):
-                    page_ranges.append(answer)
+            for page_ranges, result in zip(ranges, await store.write(groups), strict=True):
+                if isinstance(result, OutputRange):
+                    page_ranges.append(result)
 
     async def _write(
         self, stores: Sequence[Store], pages: list[Page], done: list[int], ranges: list[list[OutputRange]]
@@ -211,13 +211,13 @@ class ItemWriter:
         groups = [ItemGroup(pages[index].item_key, pages[index].items) for index in done]
         refused: list[ItemGroup] = []
         for number, store in enumerate(stores):
-            for index, answer in zip(done, await store.write(groups), strict=True):
-                if isinstance(answer, OutputRange):
-                    ranges[index].append(answer)
-                elif isinstance(answer, GroupError) and pages[index].items:
+            for index, result in zip(done, await store.write(groups), strict=True):
+                if isinstance(result, OutputRange):
+                    ranges[index].append(result)
+                elif isinstance(result, GroupError) and pages[index].items:
                     ranges[index] = []
                     refused.append(ItemGroup(pages[index].item_key, []))
-                    await self._fail(pages[index], answer.error)
+                    await self._fail(pages[index], result.error)
             if refused:
                 for earlier in stores[:number]:
                     await earlier.write(refused)  # without items, to remove those of an earlier visit

@@ -201,7 +201,7 @@ _EXPLANATIONS = {
     "host": "it is outside allowed_domains or the scope",
     "pattern": "allow or deny excludes it",
     "scheme": "only http and https are crawled",
-    "unparsable": "it is not an absolute URL",
+    "unparsable": "it is not a valid absolute URL",
 }
 
 
@@ -265,12 +265,14 @@ class ExternalSeedReader:
         self,
         source: SeedSource,
         links: LinkCollector,
+        worker: str,
         capacity: QueueCapacity | None = None,
         guard: AddressGuard | None = None,
         spider: Spider | None = None,
         seed_format: str = "skitter",
     ) -> None:
         self._source = source
+        self._worker = worker
         self._read = read_scrapy_redis_seed if seed_format == "scrapy-redis" else read_seed
         self._read_seed = None if spider is None else find_method(spider, "make_request_from_data")
         self._links = links
@@ -282,7 +284,7 @@ class ExternalSeedReader:
         interval = _POLL_INTERVAL
         while True:
             await self._capacity.wait()
-            batch = await self._source.take(_BATCH_SIZE)
+            batch = await self._source.take(self._worker, _BATCH_SIZE)
             if batch is not None:
                 await self.settle(batch)
             if batch is None or len(batch.seeds) < _BATCH_SIZE:

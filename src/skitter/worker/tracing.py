@@ -1,7 +1,7 @@
 """Tracing: sends the attempts of requests as spans to an OpenTelemetry collector.
 
 All attempts of a request, on any worker, belong to one trace, whose id is computed from the request. The spans of an
-attempt are created when its commit has been answered. ``docs/design/tracing.md`` gives the reasons.
+attempt are created when its commit has returned. ``docs/design/tracing.md`` gives the reasons.
 
 This module needs the extra ``otel``. It is imported only for a job that sets ``tracing``.
 """
@@ -262,7 +262,7 @@ class _LastMessage(logging.Handler):
 
 
 class AttemptTrace:
-    """The stages of one attempt, until its commit is answered. Times are those of :func:`time.monotonic`."""
+    """The stages of one attempt, until its commit has returned. Times are those of :func:`time.monotonic`."""
 
     __slots__ = (
         "_ended", "_epoch", "_failure", "_lease", "_phases", "_phases_ended", "_request", "_response", "_sent", "_stages",

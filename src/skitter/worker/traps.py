@@ -299,7 +299,7 @@ class TrapDetector:
             first += amount
 
     def _find(self, url: str) -> _Pattern | None:
-        """Return the pattern of a page. Successive calls are for the same page, so the last answer is kept."""
+        """Return the pattern of a page. Successive calls are for the same page, so the last result is kept."""
         if url != self._last_url:
             shape = _shape_of(url)
             pattern = self._shapes.get(shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import CrawlFailed, SkitterError
@@ -47,7 +47,7 @@ _SEED_POLL_INTERVAL = 1.0
 class Worker:
     """Leases requests, fetches them, runs callbacks and hooks, stores items and commits.
 
-    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each answer of
+    ``queues``: the queues that it serves; empty: all. ``on_leases``: called with the number of leases in each result of
     the frontier, for the process that watches the worker.
     """
 
@@ -108,7 +108,7 @@ class Worker:
         )
         self.callbacks = pipeline.callbacks
         """Runs the callbacks of the job."""
-        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_answer)
+        leaser = Leaser(name, frontier, self._inflight, pipeline, self._committer, self._on_result)
         self._on_leases = on_leases
         self._sharing = parts.sharing
         self._cookie_keeper = parts.cookie_keeper
@@ -119,7 +119,9 @@ class Worker:
         self._schedule: RevisitSchedule | None = None
         """Chooses the pages to fetch again; ``None``: all."""
         self._saving: asyncio.Task[None] | None = None
-        reporter = WorkerReporter(name, frontier, self._inflight, self._committer, tuple(queues))
+        reporter = WorkerReporter(
+            name, frontier, self._inflight, self._committer, tuple(queues), parts.fetcher.capabilities.outage
+        )
         self._lease_loop = LeaseLoop(name, frontier, info, self._control, leaser, self._committer, reporter)
 
     # --- running ---------------------------------------------------------------------------------------
@@ -132,30 +134,34 @@ class Worker:
         control = self._control
         await self._begin_pass((await self._frontier.status()).pass_number)
         await self._call_hooks("on_start")
-        sources = [
-            self._frontier.seed_keys if self.settings.seed_keys else None,
-            self._frontier.topic_seeds,
-        ]
-        for source in filter(None, sources):
-            reader = ExternalSeedReader(
-                source,
-                self._links,
-                self._inflight.capacity,
-                self._guard,
-                self.spider,
-                self.settings.seed_format,
-            )
-            control.start(reader.run())
         if self._cookie_keeper is not None:
             control.start(self._cookie_keeper.run())
+        readers = [reader.run() for reader in self._seed_readers()]
         try:
-            state = await self._lease_loop.run(self._load_seeds())
+            state = await self._lease_loop.run(self._load_seeds(), *readers)
         finally:
             await self._shut_down()
         if self._schedule is not None:
             await self._schedule.save(self._frontier.notes)
         await self._call_hooks("on_stop")
         return state
+
+    def _seed_readers(self) -> Iterator[ExternalSeedReader]:
+        """Yield the readers of seeds that other programs write."""
+        sources = [
+            self._frontier.seed_keys if self.settings.seed_keys else None,
+            self._frontier.topic_seeds,
+        ]
+        for source in filter(None, sources):
+            yield ExternalSeedReader(
+                source,
+                self._links,
+                self.name,
+                self._inflight.capacity,
+                self._guard,
+                self.spider,
+                self.settings.seed_format,
+            )
 
     async def _begin_pass(self, number: int) -> None:
         """Prepare for a pass, if the job remembers its pages."""
@@ -193,8 +199,8 @@ class Worker:
                 await self._cookie_keeper.save()
         await self._lease_loop.leave()
 
-    async def _on_answer(self, result: LeaseResult) -> None:
-        """Apply the changes that an answer of the frontier reports."""
+    async def _on_result(self, result: LeaseResult) -> None:
+        """Apply the changes that a result of the frontier reports."""
         if self._on_leases is not None:
             self._on_leases(len(result.leases))
         if result.known_urls or result.compared_pages:

@@ -1,1 +1,1 @@
-"""A Scrapy project that knows nothing of skitter. Its tests run it with and without the add-on."""
+"""A Scrapy project that does not use skitter itself. Its tests run it with and without the add-on."""

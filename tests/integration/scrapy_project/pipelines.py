@@ -16,7 +16,7 @@ class Checked:
 
 
 class Following:
-    """Puts a request into the engine that belongs to no page."""
+    """Sends the engine a request that does not belong to a page."""
 
     def __init__(self, crawler):
         self.crawler = crawler
@@ -33,7 +33,7 @@ class Following:
 
 
 class OddRetry:
-    """Retries a request with a value that no queue on disk can hold."""
+    """Retries a request with a value that no queue on disk can store."""
 
     def process_response(self, request, response, spider=None):
         if response.url.endswith("/odd") and "lock" not in request.meta:

@@ -1,4 +1,4 @@
-"""Spiders that use what Scrapy projects use. Each yields items with the path of a page, not with its port."""
+"""Spiders with common features of Scrapy projects. Items contain the path of a page, without the port."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ class Mixed(scrapy.Spider):
             "/odd",
         ):
             yield response.follow(path, self.parse_page, errback=self.failed)
-        yield response.follow("/plain", self.parse_page)  # known
+        yield response.follow("/plain", self.parse_page)  # a known URL
         for number in (1, 2):
             yield response.follow("/again", self.parse_page, dont_filter=True, cb_kwargs={"number": number})
         yield scrapy.FormRequest(response.urljoin("/form"), formdata={"a": "1"}, callback=self.parse_form)
@@ -149,7 +149,7 @@ class Mapped(SitemapSpider):
 
 
 class Sessions(scrapy.Spider):
-    """Two cookie jars; each page shows the cookies that it was sent."""
+    """Two cookie jars; each page shows the cookies that it received."""
 
     name = "sessions"
     url = ""
@@ -169,7 +169,7 @@ class Sessions(scrapy.Spider):
 
 
 class Unstorable(scrapy.Spider):
-    """Requests that no queue on disk can hold."""
+    """Requests that no queue on disk can store."""
 
     name = "unstorable"
     url = ""
@@ -189,7 +189,7 @@ class Unstorable(scrapy.Spider):
 
 
 class Starting(scrapy.Spider):
-    """Many start requests, some of them for one page."""
+    """Many start requests, some of them for the same page."""
 
     name = "starting"
     url = ""
@@ -235,7 +235,7 @@ class FailingStartItems(scrapy.Spider):
 
 
 class Feeding(scrapy.Spider):
-    """Takes its requests from a database, a batch whenever it is idle. Its arguments may differ between the processes of a job.
+    """Takes its requests in batches from a database whenever it is idle. Its arguments may differ between processes of a job.
 
     ``_keep``: keep the spider open until this file exists. ``_slow``: seconds that the first batch takes.
     ``_kill``: the process dies when it is idle for this time. ``_stop``: reason to close the spider when nothing is left.
@@ -277,7 +277,7 @@ class Feeding(scrapy.Spider):
 
 
 class Categories(scrapy.Spider):
-    """Crawls what its argument names."""
+    """Crawls the categories of its argument."""
 
     name = "categories"
     url = ""
@@ -291,7 +291,7 @@ class Categories(scrapy.Spider):
 
 
 class Repeating(scrapy.Spider):
-    """Fetches one page several times, and gives its requests priorities of any size."""
+    """Requests one page several times, with priorities of any size."""
 
     name = "repeating"
     url = ""
@@ -323,7 +323,7 @@ class WithFiles(scrapy.Spider):
 
 
 class Opaque(scrapy.Spider):
-    """Yields items for pipelines alone: no output can hold them."""
+    """Yields items for pipelines only: no output can store them."""
 
     name = "opaque"
     url = ""
@@ -336,7 +336,7 @@ class Opaque(scrapy.Spider):
 
 
 class Members(scrapy.Spider):
-    """Logs in once. Each further page shows the cookies that it was sent."""
+    """Logs in once. Each further page shows the cookies that it received."""
 
     name = "members"
     url = ""

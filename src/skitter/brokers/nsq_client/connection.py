@@ -30,12 +30,12 @@ class NsqOptions:
 
     connect_timeout: float = 5.0
     """Seconds to connect, including the whole handshake."""
-    answer_timeout: float = 30.0
-    """Seconds to wait for the answer to a command, before the connection is closed."""
+    reply_timeout: float = 30.0
+    """Seconds to wait for the reply to a command, before the connection is closed."""
     heartbeat: float = 30.0
     """Seconds between two heartbeats. A server that is silent for two of them counts as dead."""
     msg_timeout: float | None = None
-    """Seconds after which a message without an answer is delivered again; ``None``: nsqd's setting."""
+    """Seconds after which a message in flight is delivered again; ``None``: nsqd's setting."""
     output_buffer_size: int | None = None
     """Bytes that nsqd buffers before it sends; ``None``: nsqd's setting (16 KB); -1: no buffer.
     Do not combine -1 with compression: nsqd 1.3.0 then does not send at all."""
@@ -80,12 +80,12 @@ class NsqOptions:
 
 
 class NsqMessage:
-    """A message as delivered over a connection. :meth:`finish` or :meth:`requeue` answers it; later calls do nothing.
+    """A message as delivered over a connection. :meth:`finish` or :meth:`requeue` acknowledges it; later calls do nothing.
 
-    An answer after the end of the connection is lost: nsqd delivers the message again.
+    An acknowledgement after the end of the connection is lost: nsqd delivers the message again.
     """
 
-    __slots__ = ("attempts", "body", "connection", "id", "is_answered", "published")
+    __slots__ = ("attempts", "body", "connection", "id", "is_in_flight", "published")
 
     def __init__(
         self, connection: Connection, message_id: bytes, body: bytes, attempts: int, published: int
@@ -97,34 +97,34 @@ class NsqMessage:
         """Number of deliveries, including this one; nsqd stops counting at 65,535."""
         self.published = published
         """Unix time in nanoseconds, by the clock of nsqd."""
-        self.is_answered = False
+        self.is_in_flight = True
 
     def finish(self) -> None:
         """Delete the message from nsqd (``FIN``)."""
-        self._answer(protocol.fin(self.id))
+        self._acknowledge(protocol.fin(self.id))
 
     def requeue(self, delay: float = 0.0) -> None:
         """Return the message, to be delivered again after ``delay`` seconds (``REQ``).
 
         A delay above an hour, nsqd's default ``--max-req-timeout``, is reduced to an hour.
         """
-        self._answer(protocol.req(self.id, round(min(max(delay, 0.0), MAX_REQUEUE_DELAY) * 1000)))
+        self._acknowledge(protocol.req(self.id, round(min(max(delay, 0.0), MAX_REQUEUE_DELAY) * 1000)))
 
-    def _answer(self, command: bytes) -> None:
-        if not self.is_answered:
-            self.is_answered = True
-            if self.connection.unanswered.get(self.id) is self:  # not a later delivery of the same message
-                del self.connection.unanswered[self.id]
+    def _acknowledge(self, command: bytes) -> None:
+        if self.is_in_flight:
+            self.is_in_flight = False
+            if self.connection.in_flight.get(self.id) is self:  # not a later delivery of the same message
+                del self.connection.in_flight[self.id]
             self.connection.send(command)
 
     def touch(self) -> None:
         """Restart the message timeout (``TOUCH``). nsqd allows at most ``--max-msg-timeout`` in all."""
-        if not self.is_answered:
+        if self.is_in_flight:
             self.connection.send(protocol.touch(self.id))
 
 
 class Connection(asyncio.Protocol):
-    """Sends commands, and receives answers and messages. Use :meth:`open` to create one."""
+    """Sends commands, and receives replies and messages. Use :meth:`open` to create one."""
 
     def __init__(
         self,
@@ -137,9 +137,9 @@ class Connection(asyncio.Protocol):
         self.host, self.port = host, port
         self.options = options
         self.server_info: dict[str, Any] = {}
-        """nsqd's answer to IDENTIFY: version, ``max_rdy_count``, ``msg_timeout`` in ms, and others."""
-        self.unanswered: dict[bytes, NsqMessage] = {}
-        """Messages delivered and not yet answered, by id."""
+        """nsqd's reply to IDENTIFY: version, ``max_rdy_count``, ``msg_timeout`` in ms, and others."""
+        self.in_flight: dict[bytes, NsqMessage] = {}
+        """Messages delivered and neither finished nor requeued, by id."""
         self.ready = 0
         """Number of messages that may be in flight."""
         self._on_message = on_message
@@ -151,10 +151,10 @@ class Connection(asyncio.Protocol):
         self._next_codec: Codec | None = None
         if options.deflate or options.snappy:
             self._next_codec = Deflate(options.deflate) if options.deflate else Snappy()
-        """Codec for all data after the last plain answer of the handshake."""
+        """Codec for all data after the last plain reply of the handshake."""
         self._compressed: asyncio.Future[bytes] = self._loop.create_future()
-        self._plain_answers = 1 if options.tls is None else 2
-        self._answers: deque[asyncio.Future[bytes]] = deque()
+        self._plain_replies = 1 if options.tls is None else 2
+        self._replies: deque[asyncio.Future[bytes]] = deque()
         self._out: list[bytes] = []
         self._is_ready_sent = True
         self._error: Exception | None = None
@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
     ) -> Connection:
         """Connect. ``on_message`` is called with each message, ``on_close`` once at the end of the connection.
 
-        Raises :class:`ConnectionFailed` if no nsqd answers, :class:`CommandRefused` if it refuses the client.
+        Raises :class:`ConnectionFailed` if no nsqd replies, :class:`CommandRefused` if it refuses the client.
         """
         options = options or NsqOptions()
         connection = cls(host, port, options, on_message, on_close)
@@ -200,13 +200,13 @@ class Connection(asyncio.Protocol):
 
     async def _handshake(self) -> None:
         self.send(protocol.MAGIC)
-        answer = await self.call(protocol.identify(self.options.identification()))
+        reply = await self.call(protocol.identify(self.options.identification()))
         try:
-            self.server_info = json.loads(answer)
+            self.server_info = json.loads(reply)
             version = self.server_info["version"]
         except (ValueError, TypeError, KeyError) as error:
             raise ConnectionFailed(
-                f"{self!r} is not an nsqd, or too old: it answered {answer[:40]!r}"
+                f"{self!r} is not an nsqd, or too old: it replied {reply[:40]!r}"
             ) from error
         log.debug("%r has version %s", self, version)
         if self.options.tls is not None:
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
             name = "deflate" if self.options.deflate else "snappy"
             if not self.server_info.get(name):
                 raise ConnectionFailed(f"{self!r} does not offer {name}")
-            await self._await_answer(self._compressed)
+            await self._await_reply(self._compressed)
         if self.options.auth_secret:
             await self.call(protocol.auth(self.options.auth_secret.encode()))
         elif self.server_info.get("auth_required"):
@@ -224,12 +224,12 @@ class Connection(asyncio.Protocol):
     async def _encrypt(self, context: ssl.SSLContext) -> None:
         if not self.server_info.get("tls_v1"):
             raise ConnectionFailed(f"{self!r} does not offer TLS")
-        answer = self._expect_answer()
+        reply = self._expect_reply()
         plain = self._transport
         assert plain is not None
         encrypted = await self._loop.start_tls(plain, self, context, server_hostname=self.host)
         self._transport = encrypted
-        await self._await_answer(answer)
+        await self._await_reply(reply)
 
     def close(self) -> None:
         """Disconnect at once. nsqd delivers messages in flight again after their timeout."""
@@ -255,7 +255,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail all calls that wait for an answer."""
+        """Fail all calls that wait for a reply."""
         if self._closed.done():
             return
         self._transport = None
@@ -263,15 +263,15 @@ class Connection(asyncio.Protocol):
         if self._liveness_timer is not None:
             self._liveness_timer.cancel()
         reason = self._error or error
-        for answer in self._answers:
-            if not answer.done():
-                answer.set_exception(
+        for reply in self._replies:
+            if not reply.done():
+                reply.set_exception(
                     ConnectionFailed(
                         f"{self!r}: {_describe(reason) if reason else 'the connection was closed'}"
                     )
                 )
-                answer.exception()  # retrieved: after a failed handshake, which raises its own error, no call waits
-        self._answers.clear()
+                reply.exception()  # retrieved: after a failed handshake, which raises its own error, no call waits
+        self._replies.clear()
         if self._on_close is not None:
             self._on_close(self)
 
@@ -283,8 +283,8 @@ class Connection(asyncio.Protocol):
             frames = self._frames.feed(data if codec is None else codec.decompress(data))
             for kind, frame in frames:
                 self._process(kind, frame)
-                self._plain_answers -= kind == protocol.RESPONSE
-                if self._next_codec is not None and self._plain_answers == 0:
+                self._plain_replies -= kind == protocol.RESPONSE
+                if self._next_codec is not None and self._plain_replies == 0:
                     frames.close()
                     self._start_codec(self._next_codec)
                     break
@@ -292,9 +292,9 @@ class Connection(asyncio.Protocol):
             self._abort(ConnectionFailed(f"{self!r} broke the protocol: {error}"))
 
     def _start_codec(self, codec: Codec) -> None:
-        """Decompress all further bytes, including those that came together with the last plain answer."""
+        """Decompress all further bytes, including those that came together with the last plain reply."""
         self._next_codec, self._codec = None, codec
-        self._compressed = self._expect_answer()
+        self._compressed = self._expect_reply()
         rest = self._frames.rest()
         if rest:
             self.data_received(rest)
@@ -303,15 +303,15 @@ class Connection(asyncio.Protocol):
         if kind == protocol.MESSAGE:
             published, attempts, message_id, body = protocol.read_message(frame)
             message = NsqMessage(self, message_id, body, attempts, published)
-            self.unanswered[message_id] = message
+            self.in_flight[message_id] = message
             if self._on_message is not None:
                 self._on_message(message)
         elif kind == protocol.RESPONSE:
             if frame == protocol.HEARTBEAT:
                 self.send(protocol.NOP)
-            elif not self._answers:
-                raise NsqError(f"unexpected answer: {frame[:40]!r}")
-            elif not (waiting := self._answers.popleft()).done():
+            elif not self._replies:
+                raise NsqError(f"unexpected reply: {frame[:40]!r}")
+            elif not (waiting := self._replies.popleft()).done():
                 waiting.set_result(frame)
         elif kind == protocol.ERROR:
             self._process_error(frame)
@@ -324,8 +324,8 @@ class Connection(asyncio.Protocol):
             log.debug("%r: %s %s", self, code, text)
             return
         error = CommandRefused(code, text)
-        if self._answers:
-            waiting = self._answers.popleft()
+        if self._replies:
+            waiting = self._replies.popleft()
             if not waiting.done():
                 waiting.set_exception(error)
         else:
@@ -357,7 +357,7 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         out, self._out = self._out, []
         if not self._is_ready_sent:
-            # Before the answers: these make room for messages that may not be wanted any more.
+            # Before FIN and REQ: these make room for messages that may not be wanted any more.
             self._is_ready_sent = True
             out.insert(0, protocol.rdy(self.ready))
         if out and self.is_open:
@@ -365,27 +365,27 @@ class Connection(asyncio.Protocol):
             data = b"".join(out)
             self._transport.write(data if self._codec is None else self._codec.compress(data))
 
-    def _expect_answer(self) -> asyncio.Future[bytes]:
-        answer: asyncio.Future[bytes] = self._loop.create_future()
-        self._answers.append(answer)
-        return answer
+    def _expect_reply(self) -> asyncio.Future[bytes]:
+        reply: asyncio.Future[bytes] = self._loop.create_future()
+        self._replies.append(reply)
+        return reply
 
     async def call(self, command: bytes) -> bytes:
-        """Send a command and return its answer. Calls may overlap.
+        """Send a command and return the reply. Calls may overlap.
 
         Raises :class:`CommandRefused` or :class:`ConnectionFailed`.
         """
         if not self.is_open:
             raise ConnectionFailed(f"{self!r}: the connection has ended")
         self.send(command)
-        return await self._await_answer(self._expect_answer())
+        return await self._await_reply(self._expect_reply())
 
-    async def _await_answer(self, answer: asyncio.Future[bytes]) -> bytes:
+    async def _await_reply(self, reply: asyncio.Future[bytes]) -> bytes:
         try:
-            async with asyncio.timeout(self.options.answer_timeout):
-                return await answer
+            async with asyncio.timeout(self.options.reply_timeout):
+                return await reply
         except TimeoutError as error:
-            late = ConnectionFailed(f"{self!r} did not answer within {self.options.answer_timeout:g} s")
+            late = ConnectionFailed(f"{self!r} did not reply within {self.options.reply_timeout:g} s")
             self._abort(late)
             raise late from error
 
@@ -404,7 +404,7 @@ class Connection(asyncio.Protocol):
         await self.call(protocol.sub(topic, channel))
 
     async def stop(self) -> None:
-        """Stop the delivery of messages (``CLS``). Those in flight can still be answered."""
+        """Stop the delivery of messages (``CLS``). Those in flight can still be finished or requeued."""
         await self.call(protocol.CLS)
 
     def allow(self, count: int) -> None:
@@ -419,5 +419,5 @@ class Connection(asyncio.Protocol):
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, TimeoutError) and not error.args:
-        return "no answer"
+        return "no reply"
     return str(error) or type(error).__name__

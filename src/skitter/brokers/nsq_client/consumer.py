@@ -23,7 +23,7 @@ FULL_CHECK_INTERVAL = 0.005
 
 
 class Consumer:
-    """Receives messages, with at most ``max_in_flight`` unanswered ones over all connections together.
+    """Receives messages, with at most ``max_in_flight`` in flight over all connections together.
 
     Each connection may have its messages in flight plus a share of the rest. If there are more connections than
     messages to share, the connections take turns.
@@ -73,7 +73,7 @@ class Consumer:
         self._sharing = asyncio.create_task(self._share_forever())
 
     async def close(self) -> None:
-        """Return all unanswered messages, and disconnect.
+        """Requeue all messages in flight, and disconnect.
 
         nsqd does not return the messages of a closed connection by itself: they would have to time out.
         """
@@ -83,7 +83,7 @@ class Consumer:
             self._idle_timer.cancel()
         for connection in self._pool.connections:
             connection.allow(0)
-            for message in list(connection.unanswered.values()):
+            for message in list(connection.in_flight.values()):
                 message.requeue()
         self._inbox.clear()
         await self._pool.close()
@@ -156,7 +156,7 @@ class Consumer:
 
     @property
     def max_in_flight(self) -> int:
-        """Number of messages that may be unanswered over all connections, including those not received yet."""
+        """Number of messages that may be in flight over all connections, including those not received yet."""
         return self._max_in_flight
 
     @max_in_flight.setter
@@ -171,16 +171,16 @@ class Consumer:
             return
         if self._is_prompt and not self._is_idle and self._idle_timer is None:
             self._schedule_check(IDLE_CHECK_INTERVAL, IDLE_CHECKS)
-        free = self._max_in_flight - sum(len(connection.unanswered) for connection in connections)
+        free = self._max_in_flight - sum(len(connection.in_flight) for connection in connections)
         if free <= 0:
             for connection in connections:
-                connection.allow(min(len(connection.unanswered), self._max_in_flight))
+                connection.allow(min(len(connection.in_flight), self._max_in_flight))
             return
         per_connection, more = divmod(free, len(connections))
         for place, connection in enumerate(connections):
             is_favoured = (place - self._turn) % len(connections) < more
             share = per_connection + is_favoured
-            connection.allow(len(connection.unanswered) + (min(share, 1) if self._is_idle else share))
+            connection.allow(len(connection.in_flight) + (min(share, 1) if self._is_idle else share))
 
     def _schedule_check(self, pause: float, checks: int) -> None:
         """Check again after ``pause`` seconds. After ``checks`` checks without a message, the topic counts as idle."""
@@ -190,7 +190,7 @@ class Consumer:
 
     def _check_idle(self, checks: int, received: int) -> None:
         self._idle_timer = None
-        if all(len(connection.unanswered) >= connection.ready for connection in self._pool.connections):
+        if all(len(connection.in_flight) >= connection.ready for connection in self._pool.connections):
             self._schedule_check(FULL_CHECK_INTERVAL, IDLE_CHECKS)  # nsqd has sent as many messages as it may
         elif received != self._received:
             self._schedule_check(IDLE_CHECK_INTERVAL, IDLE_CHECKS)

@@ -13,7 +13,7 @@ from skitter.brokers.nsq_client.protocol import LookupFailed
 NsqdAddress = tuple[str, int]
 """Host and port."""
 
-_MAX_ANSWER_SIZE = 16 << 20
+_MAX_RESPONSE_SIZE = 16 << 20
 
 
 class NsqLookup:
@@ -37,23 +37,23 @@ class NsqLookup:
             if status == 404 and missing is not None:
                 return missing
             if status != 200:
-                raise LookupFailed(f"nsqlookupd {self.host}:{self.port} answered with status {status}")
+                raise LookupFailed(f"nsqlookupd {self.host}:{self.port} responded with status {status}")
             return json.loads(body)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise LookupFailed(f"nsqlookupd {self.host}:{self.port}: {error or 'no answer'}") from error
+            raise LookupFailed(f"nsqlookupd {self.host}:{self.port}: {error or 'no response'}") from error
 
     def _get(self, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=self._timeout)
         try:
             connection.request("GET", path, headers={"Accept": "application/vnd.nsq; version=1.0"})
             response = connection.getresponse()
-            return response.status, response.read(_MAX_ANSWER_SIZE)
+            return response.status, response.read(_MAX_RESPONSE_SIZE)
         finally:
             connection.close()
 
 
-def _addresses(answer: Any) -> list[NsqdAddress]:
+def _addresses(response: Any) -> list[NsqdAddress]:
     try:
-        return [(str(node["broadcast_address"]), int(node["tcp_port"])) for node in answer["producers"]]
+        return [(str(node["broadcast_address"]), int(node["tcp_port"])) for node in response["producers"]]
     except (TypeError, KeyError, ValueError) as error:
-        raise LookupFailed(f"invalid answer of nsqlookupd: {str(answer)[:80]}") from error
+        raise LookupFailed(f"invalid response of nsqlookupd: {str(response)[:80]}") from error

@@ -100,15 +100,15 @@ class ConnectionPool:
     # --- finding nsqd ------------------------------------------------------------------------------------
 
     async def _find(self, *, required: bool) -> set[NsqdAddress]:
-        answers = await asyncio.gather(*map(self._user.find_nsqds, self._lookups), return_exceptions=True)
-        failures = [answer for answer in answers if isinstance(answer, BaseException)]
-        if required and failures and len(failures) == len(answers):
+        results = await asyncio.gather(*map(self._user.find_nsqds, self._lookups), return_exceptions=True)
+        failures = [result for result in results if isinstance(result, BaseException)]
+        if required and failures and len(failures) == len(results):
             raise failures[0]
         for failure in failures:
             if not isinstance(failure, LookupFailed):
                 raise failure
             log.warning("%s", failure)
-        return {address for answer in answers if not isinstance(answer, BaseException) for address in answer}
+        return {address for result in results if not isinstance(result, BaseException) for address in result}
 
     async def _poll_forever(self) -> None:
         """Ask nsqlookupd often at first and while there is no connection: a new topic is about to appear."""

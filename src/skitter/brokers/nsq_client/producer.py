@@ -20,7 +20,7 @@ MAX_BATCH_MESSAGES = 1_000
 class Producer:
     """Publishes over connections to several nsqd.
 
-    If a connection ends before the answer of nsqd arrives, the messages are published again, and may be delivered
+    If a connection ends before the reply of nsqd arrives, the messages are published again, and may be delivered
     twice. ``timeout``: seconds for which :meth:`publish` waits for an nsqd before it raises.
     """
 

@@ -30,11 +30,11 @@ class ConnectionFailed(NsqError):
 
 
 class LookupFailed(NsqError):
-    """An nsqlookupd cannot be reached, or its answer is invalid."""
+    """An nsqlookupd cannot be reached, or its response is invalid."""
 
 
 class CommandRefused(NsqError):
-    """nsqd answered a command with an error.
+    """nsqd replied to a command with an error.
 
     ``code`` is the code of the protocol, such as ``E_BAD_TOPIC``.
     """

@@ -72,6 +72,13 @@ class _Listing(Protocol):
     def known(self) -> Iterable[str]: ...
 
 
+@runtime_checkable
+class _Failing(Protocol):
+    """Proxies that can all be unavailable."""
+
+    def outage(self) -> str: ...
+
+
 class BlockedIdentity(msgspec.Struct, array_like=True, frozen=True):
     """The identity of a request that a site has blocked."""
 
@@ -192,6 +199,7 @@ class IdentityFetcher:
             shows_headers=True,
             blocked_statuses=frozenset(sessions.options.blocked_statuses if sessions is not None else ()),
             report_blocked=None if sessions is None and proxies is None else self._report_blocked,
+            outage=proxies.outage if isinstance(proxies, _Failing) else fetcher.capabilities.outage,
         )
 
     def share_blocked(self, notes: Notes, seconds: float) -> None:

@@ -33,9 +33,11 @@ Rotation = Literal["round-robin", "random", "session", "host"]
 
 _MAX_STRIKES = 3
 """Consecutive failures after which the cooldown of a proxy starts, if either the server or the proxy may be at fault."""
-_RECENT_ANSWER = 60.0
-"""How long a host counts as reachable after it has answered, in seconds."""
+_REACHABLE_FOR = 60.0
+"""How long a host counts as reachable after it has responded, in seconds."""
 _MAX_HOSTS = 10_000
+_MAX_NAMED = 3
+"""Proxies that a message names. A list may have thousands."""
 _MAX_KEYS = 50_000
 
 
@@ -91,9 +93,13 @@ class ProxyPool:
         self._turn = 0
         self._kept: OrderedDict[str, _Health] = OrderedDict()
         """Recent sticky selections."""
-        self._answered: OrderedDict[str, float] = OrderedDict()
-        """When each host last answered through any proxy."""
+        self._responded: OrderedDict[str, float] = OrderedDict()
+        """When each host last responded through any proxy."""
         self._last_success = clock()
+        self._outage = ""
+        """Why requests wait, while no proxy answers; empty at other times."""
+        self._has_given_up = False
+        """Whether the log says that requests fail, because the outage has lasted for too long."""
         self._rereading: asyncio.Task[None] | None = None
 
     # --- the list --------------------------------------------------------------------------------------
@@ -192,6 +198,7 @@ class ProxyPool:
         now = self._clock()
         wait = max(0.0, self._cooling[0][0] - now)
         patient = now - self._last_success <= self._outage_timeout
+        self._note_outage(patient=patient)
         return NoProxyAvailable(
             f"all {len(self._all)} proxies have failed; the first one is tried again in {wait:.0f} s",
             wait,
@@ -199,6 +206,30 @@ class ProxyPool:
         )
 
     # --- health ----------------------------------------------------------------------------------------
+
+    def outage(self) -> str:
+        """Describe why requests wait, while no proxy answers; empty at other times."""
+        return self._outage
+
+    def _note_outage(self, *, patient: bool) -> None:
+        """Log that no proxy is available, and later that requests fail for it, each once until a proxy answers."""
+        names = ", ".join(map(label, list(self._all)[:_MAX_NAMED]))
+        if len(self._all) > _MAX_NAMED:
+            names += f" and {len(self._all) - _MAX_NAMED} more"
+        if not self._outage and patient:
+            remedy = (
+                "to end the wait, stop the run, correct the setting proxies, and run the same command again"
+                if self._list.lasting
+                else f"to end the wait, correct the list of proxies, which is read again every {self._every:.0f} s"
+            )
+            log.warning(
+                "no proxy answers (%s): requests wait until one does, and fail after %.0f s; %s",
+                names, self._outage_timeout, remedy,
+            )  # fmt: skip
+        if not patient and not self._has_given_up:
+            self._has_given_up = True
+            log.warning("no proxy has answered for %.0f s (%s): requests fail", self._outage_timeout, names)
+        self._outage = f"no proxy answers ({names})"
 
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
         self._wake()
@@ -218,18 +249,21 @@ class ProxyPool:
 
     def _record_success(self, health: _Health | None, request: Request) -> None:
         now = self._last_success = self._clock()
+        if self._outage:
+            self._outage, self._has_given_up = "", False
+            log.info("a proxy answers again")
         if health is not None:
             health.cooldowns = 0
             health.strikes.clear()
         host = host_of(request.url)
-        self._answered[host] = now
-        self._answered.move_to_end(host)
-        if len(self._answered) > _MAX_HOSTS:
-            self._answered.popitem(last=False)
+        self._responded[host] = now
+        self._responded.move_to_end(host)
+        if len(self._responded) > _MAX_HOSTS:
+            self._responded.popitem(last=False)
 
     def _strike(self, host: str) -> object:
         """Return the identity of an ambiguous failure. All failures of a host count as one, unless it is known to be reachable."""
-        if self._clock() - self._answered.get(host, float("-inf")) <= _RECENT_ANSWER:
+        if self._clock() - self._responded.get(host, float("-inf")) <= _REACHABLE_FOR:
             return object()
         return host
 

@@ -88,7 +88,7 @@ class UrlProxyList:
             ) from error
         if not response.ok:
             raise SourceError(
-                f"cannot fetch the proxy list {where}: the server answered with status {response.status}",
+                f"cannot fetch the proxy list {where}: the server responded with status {response.status}",
                 remedy="check the URL of the list",
                 field="proxies",
             )

@@ -19,7 +19,7 @@ from skitter.web.headers import Headers
 class CollectorResponse:
     """A response with its request.
 
-    In ``on_error`` the status is 0 if the server did not answer. ``response`` is the
+    In ``on_error`` the status is 0 if the server did not respond. ``response`` is the
     :class:`~skitter.response.Response` of the engine, which offers more methods.
     """
 

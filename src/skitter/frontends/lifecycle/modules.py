@@ -35,7 +35,7 @@ class ModuleKind(StrEnum):
     """Kinds of modules, and components of a crawl that errors come from."""
 
     DOWNLOADER = "downloader"
-    """Fetching: no answer, an error status, robots.txt, redirects."""
+    """Fetching: no response, an error status, robots.txt, redirects."""
     ANALYZER = "analyzer"
     """User code that reads pages, including hooks."""
     PIPELINE = "pipeline"
@@ -204,7 +204,7 @@ class Pipeline(Module):
         failed = False
         for processor in self._processors:
             try:
-                answer = await _answer(processor, item)
+                result = await _process(processor, item)
             except Exception as error:
                 name = getattr(processor, "__name__", type(processor).__name__)
                 wrapped = ModuleError(self.component, self.id, f"{name}: {describe(error)}")
@@ -214,10 +214,10 @@ class Pipeline(Module):
                 report(wrapped)
                 failed = True
                 continue
-            if answer is HookAction.DROP:
+            if result is HookAction.DROP:
                 self.dropped += 1
-                return answer
-            item = item if answer is None else answer
+                return result
+            item = item if result is None else result
         if failed:
             raise _ProcessorFailed(item)
         return item
@@ -235,11 +235,11 @@ class _ProcessorFailed(Exception):
         self.item = item
 
 
-async def _answer(processor: Processor, item: Any) -> Any:
-    answer = await call(processor, item)
-    if answer is not None and answer is not HookAction.DROP and not is_item(answer):
-        raise TypeError(f"the processor returned {type(answer).__name__} instead of an item")
-    return answer
+async def _process(processor: Processor, item: Any) -> Any:
+    result = await call(processor, item)
+    if result is not None and result is not HookAction.DROP and not is_item(result):
+        raise TypeError(f"the processor returned {type(result).__name__} instead of an item")
+    return result
 
 
 MakeFetcher = Callable[[SourceContext], Fetcher]

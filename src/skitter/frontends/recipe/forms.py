@@ -55,14 +55,14 @@ def submit(
 LOGIN = "login"
 """Name of the callback of all steps."""
 ASK, SENT, CHECK = "form", "sent", "check"
-"""The steps, as the argument ``step`` of the callback: the page has the form, answers it, or lies behind it."""
+"""The steps, as the argument ``step`` of the callback: the page has the form, is the response to it, or lies behind it."""
 _FORM = "form:has(input[type=password])"
 
 
 class LoginStep:
     """Logs in: fetches the form, sends it, and checks the page behind it.
 
-    It is also a hook: a redirect that answers the form is passed to its callback, which reads its cookies.
+    It is also a hook: a redirect in response to the form is passed to its callback, which reads its cookies.
     The page with the form and the page behind it may be start pages as well. Therefore their requests have fingerprints
     of their own: a start page is fetched again, with the cookies.
     """
@@ -82,7 +82,7 @@ class LoginStep:
             )
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Pass a redirect that answers the form to the callback."""
+        """Pass a redirect in response to the form to the callback."""
         request = response.request
         if request is not None and request.cb_kwargs.get("step") == SENT and response.status in REDIRECTS:
             return HookAction.IGNORE

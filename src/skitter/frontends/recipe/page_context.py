@@ -46,7 +46,7 @@ class PageContext:
                 return response.json()
             except ValueError as error:
                 raise PageError(
-                    f"invalid JSON at {response.url}: {error}", remedy="check the answer of the server"
+                    f"invalid JSON at {response.url}: {error}", remedy="check the response of the server"
                 ) from None
         if self.form != "auto":
             kind = "text/html" if self.form == "html" else "application/xml"

@@ -102,7 +102,7 @@ class RecipeRunner:
         ]
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Pass the answer to the login form to its callback."""
+        """Pass the response to the login form to its callback."""
         return None if self.compiled.login is None else self.compiled.login.after_request(response)
 
     def _changed(self, missing: str) -> SpiderError:
@@ -158,7 +158,7 @@ class RecipeSpider(Spider):
         return self._marked(results, response)
 
     async def login(self, response: Response, step: str) -> list[Any]:
-        """Perform a step of the login: fill in the form, follow its answer, or start the crawl."""
+        """Perform a step of the login: fill in the form, follow the response to it, or start the crawl."""
         return self._marked(await self._runner.step(step, response), response)
 
     def _marked(self, results: Iterable[Any], response: Response) -> list[Any]:

@@ -4,9 +4,9 @@ var __run = (function (select, log) {
   delete globalThis.__select;
   delete globalThis.__log;
   function selected(kind, query) {
-    const answer = JSON.parse(select(kind, String(query)));
-    if (answer.error) throw new Error(answer.error);
-    return answer.found;
+    const result = JSON.parse(select(kind, String(query)));
+    if (result.error) throw new Error(result.error);
+    return result.found;
   }
   // The groups of every match, or all of it without groups.
   function* matches(text, regexp) {

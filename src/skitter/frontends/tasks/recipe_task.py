@@ -118,7 +118,7 @@ class RecipeTask(Task):
         return await self._runner.step(name, response)
 
     def after_request(self, response: Response) -> HookAction | None:
-        """Pass the answer to the login form to its callback."""
+        """Pass the response to the login form to its callback."""
         return self._runner.after_request(response)
 
     async def close(self) -> None:

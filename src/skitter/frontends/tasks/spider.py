@@ -118,7 +118,7 @@ class TaskSpider(Spider):
         )
 
     async def login(self, response: Response, task: str, step: str) -> list[Any]:
-        """Perform a step of the login of a task: fill in the form, follow its answer, or start the task."""
+        """Perform a step of the login of a task: fill in the form, follow the response to it, or start the task."""
         found = await self.find_task(task)
         return _marked(found, await found.step(step, response), response)
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from skitter._utils.concurrency import cancel_and_wait
 from skitter.frontier.cluster.partition import Partition
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 POLL_INTERVAL = 0.1
 """Seconds between two checks whether a partition is available."""
 TIMEOUT = 5.0
-"""Seconds after which a partition that neither answers nor refuses counts as unavailable."""
+"""Seconds after which a partition that neither replies nor refuses counts as unavailable."""
 
 
 class BackgroundTasks:
@@ -24,7 +24,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._failure: BaseException | None = None
 
-    def start(self, work: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+    def start(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         """Start a task."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -42,8 +42,8 @@ class BackgroundTasks:
             raise self._failure
 
     async def run(
-        self, calls: Iterable[tuple[Partition, Coroutine[Any, Any, Answer]]]
-    ) -> list[asyncio.Task[Answer]]:
+        self, calls: Iterable[tuple[Partition, Coroutine[Any, Any, Result]]]
+    ) -> list[asyncio.Task[Result]]:
         """Start a call to each partition, and wait as in :meth:`wait`. Return all tasks, finished or not."""
         tasks = {self.start(call): partition for partition, call in calls}
         await self.wait(tasks)
@@ -64,8 +64,8 @@ class BackgroundTasks:
         await cancel_and_wait(self._tasks)
 
 
-async def gather_all(calls: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """Make calls at the same time and return their answers in order. If one fails, cancel the others."""
+async def gather_all(calls: Iterable[Awaitable[Result]]) -> list[Result]:
+    """Make calls at the same time and return their results in order. If one fails, cancel the others."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))

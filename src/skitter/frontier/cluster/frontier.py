@@ -146,7 +146,7 @@ class ClusterFrontier:
     async def unknown(self, fingerprints: Sequence[bytes]) -> list[bool]:
         """Return for each fingerprint whether it is new. All partitions are queried, because a fingerprint does not contain its slot."""
         masks = await gather_all(client.frontier.unknown(fingerprints) for client in self._partitions.clients)
-        return [all(answers) for answers in zip(*masks, strict=True)]
+        return [all(flags) for flags in zip(*masks, strict=True)]
 
     async def add(self, entries: Sequence[Entry], seeds: SeedProgress | None = None) -> AddResult:
         self._tasks.check()
@@ -276,8 +276,8 @@ class ClusterFrontier:
         accepted = [False] * len(outcomes)
 
         async def commit(client: PartitionClient, indexes: list[int]) -> None:
-            answers = await self._commit(client, [outcomes[index] for index in indexes])
-            for index, is_accepted in zip(indexes, answers, strict=True):
+            flags = await self._commit(client, [outcomes[index] for index in indexes])
+            for index, is_accepted in zip(indexes, flags, strict=True):
                 accepted[index] = is_accepted
 
         await gather_all(
@@ -336,8 +336,8 @@ class ClusterPartitions:
             recrawls = self._partitions.recrawls_for(client)
             if client.partition.job.recrawls < recrawls:
                 await client.partition.follow_recrawl(recrawls)  # otherwise it knows what the last pass knew
-            answer = await client.frontier.unknown([fingerprints[index] for index in indexes])
-            for index, is_new in zip(indexes, answer, strict=True):
+            flags = await client.frontier.unknown([fingerprints[index] for index in indexes])
+            for index, is_new in zip(indexes, flags, strict=True):
                 mask[index] = is_new
 
         await self._tasks.run(
@@ -355,9 +355,9 @@ class ClusterSeedKeys:
         self._partitions = partitions
         self._forwarder = forwarder
 
-    async def take(self, limit: int) -> SeedBatch | None:
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:
         seed_keys = self._partitions.first.frontier.seed_keys
-        return None if seed_keys is None else await seed_keys.take(limit)
+        return None if seed_keys is None else await seed_keys.take(worker, limit)
 
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]

@@ -95,7 +95,7 @@ class Partition(Protocol):
 
     @property
     def run_id(self) -> bytes:
-        """Identifier of the server process that answered last. It changes when the node restarts or is replaced."""
+        """Identifier of the server process that replied last. It changes when the node restarts or is replaced."""
 
     @property
     def job(self) -> PartitionJob:

@@ -17,7 +17,7 @@ from skitter.queues import QueueQuotas, queue_of, share_of, without_queue
 
 
 class ArrivedLeases(NamedTuple):
-    """The answers of one partition to the requests for leases of one worker."""
+    """The leases of one partition that have arrived for one worker."""
 
     leases: list[Lease]
     late: list[int]
@@ -36,17 +36,17 @@ class PartitionClient:
         self.due = float("-inf")
         """Time from which the partition may have requests to lease, by ``clock``."""
         self.state: JobState | None = None
-        """The state in its last answer: ``FINISHED`` if the partition was quiet (see :func:`~skitter.frontier.cluster.state.is_quiet`). ``None``
+        """The state in its last result: ``FINISHED`` if the partition was quiet (see :func:`~skitter.frontier.cluster.state.is_quiet`). ``None``
         if the state may have changed since."""
         self.reports: list[FetchReport] = []
         """Reports to send with the next request for leases."""
         self.request: asyncio.Task[Any] | None = None
         """The last request for leases."""
         self.revision = 0
-        """Revision of the settings, in its last answer."""
+        """Revision of the settings, in its last result."""
         self.gave_all = False
-        """Whether its last answer contained all requested leases."""
-        self._answers: list[tuple[str, float, LeaseResult]] = []
+        """Whether its last result contained all requested leases."""
+        self._results: list[tuple[str, float, LeaseResult]] = []
 
     @property
     def frontier(self) -> Frontier:
@@ -59,7 +59,7 @@ class PartitionClient:
         self.state = None
 
     def is_free(self) -> bool:
-        """Return whether the last request for leases was answered."""
+        """Return whether no request for leases is in progress."""
         return self.request is None or self.request.done()
 
     async def ask(self, worker: str, count: int, quotas: QueueQuotas | None = None) -> None:
@@ -68,7 +68,7 @@ class PartitionClient:
         asked_at = asyncio.get_running_loop().time()
         self.due, self.state = float("inf"), None
         result = await self.frontier.lease(worker, count, reports, quotas)
-        self._answers.append((worker, asked_at, result))
+        self._results.append((worker, asked_at, result))
         self.revision = result.revision
         self.gave_all = len(result.leases) == count > 0
         if self.due == float("inf"):  # not touched during the call
@@ -84,10 +84,10 @@ class PartitionClient:
         leases: list[Lease] = []
         late: list[int] = []
         data_loss = False
-        answers, self._answers = self._answers, []
-        for asker, asked_at, result in answers:
+        results, self._results = self._results, []
+        for asker, asked_at, result in results:
             if asker != worker or len(leases) + len(result.leases) > max(limit, 0):
-                self._answers.append((asker, asked_at, result))
+                self._results.append((asker, asked_at, result))
                 continue
             data_loss |= result.data_loss
             for lease in result.leases:

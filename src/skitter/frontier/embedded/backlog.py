@@ -203,7 +203,7 @@ class Backlog:
         low = [slot for slot in self._slots.low if slot.on_disk and 0 < len(slot.waiting) <= LOW_HEAD]
         self._slots.low.clear()
         has_many = self._slots.in_memory >= READ_REQUESTS // 2
-        low += self._slots.unread(now + MAX_WAIT, READ_SLOTS, allowances, only_answered=has_many)
+        low += self._slots.unread(now + MAX_WAIT, READ_SLOTS, allowances, only_responsive=has_many)
         if low:
             self._reader = asyncio.create_task(self._read_ahead(self._file, low))
 

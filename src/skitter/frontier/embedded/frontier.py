@@ -129,6 +129,7 @@ class EmbeddedFrontier:
         self._is_careful = False
         """Whether each lease is written before it is returned. This is the case after an owner has crashed, because a
         page may have caused the crash."""
+        self._has_leased = False
         self.reports = EmbeddedReports(
             self._journal, self._clock, stats, self._slots, self._requests, self._job.seeds
         )
@@ -185,7 +186,9 @@ class EmbeddedFrontier:
             await self._requests.stop()
             await self.release([held.id for held in self._leases])
             self._job.write()  # the next run must not reuse the number of the last claim of the seeds
-            self._requests.write_end()
+            # The page that may have caused a crash is still waiting if this owner leased nothing, such as `skitter add`.
+            if self._has_leased or not self._is_careful:
+                self._requests.write_end()
         finally:
             await self._journal.close()
 
@@ -317,6 +320,7 @@ class EmbeddedFrontier:
                 break
         self._requests.backlog.read_ahead(now, allowances)
         if granted:
+            self._has_leased = True
             self._requests.write_leases(granted)
             self._job.write()
         # A crash loses leases that are not in the file, and the times at which their slots granted them.

@@ -54,7 +54,7 @@ _STATEMENTS = named_statements("transitions.sql")
 _READ_BACK = {"delay", "add_dead", "remove_dead", "put_note", "put_visit", "mark_visit", "update_visit"}
 """Statements whose rows a frontier does not hold in memory itself."""
 
-AnswerT = TypeVar("AnswerT")
+ResultT = TypeVar("ResultT")
 
 
 class SqliteJournal:
@@ -246,12 +246,12 @@ class SqliteJournal:
                 return True
         return False
 
-    async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+    async def read(self, query: Callable[[SqliteTables], ResultT]) -> ResultT:
         """Run a query in the journal's thread. It sees everything that was appended."""
         await self.flush()
         return await self.peek(query)
 
-    async def change(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+    async def change(self, query: Callable[[SqliteTables], ResultT]) -> ResultT:
         """Run a query like :meth:`read`, one that changes the file directly.
 
         If it fails, nothing more is written, as after a failed write, because the memory relies on the change.
@@ -263,11 +263,11 @@ class SqliteJournal:
                 self._failure = error if isinstance(error, FrontierError) else explain_error(error, self.path)
             raise
 
-    async def peek(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+    async def peek(self, query: Callable[[SqliteTables], ResultT]) -> ResultT:
         """Run a query in the journal's thread. It needs no flush, but may miss rows appended since the last one."""
         return await self._thread.run(self._query, query)
 
-    def _query(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+    def _query(self, query: Callable[[SqliteTables], ResultT]) -> ResultT:
         assert self._tables is not None, "the journal is not open"
         try:
             return query(self._tables)
@@ -369,11 +369,11 @@ class MemoryJournal:
     def flush_soon(self) -> None:
         """Return immediately."""
 
-    async def read(self, query: Callable[[SqliteTables], AnswerT]) -> AnswerT:
+    async def read(self, query: Callable[[SqliteTables], ResultT]) -> ResultT:
         """Run a query."""
-        answer = query(self._tables)
+        result = query(self._tables)
         self._tables.file.execute("DELETE FROM queue")  # the frontier itself holds the moved rows
-        return answer
+        return result
 
     change = peek = read
 

@@ -57,14 +57,14 @@ class FetchCounts:
     def __init__(self) -> None:
         self.all = 0
         self.new = 0
-        """Fetches from hosts that have not answered yet. Any of them may take long."""
+        """Fetches from hosts that have not responded yet. Any of them may take long."""
 
 
 class Slot:
     """One unit of politeness and its waiting requests."""
 
     __slots__ = (
-        "adapted_delay", "backoff", "concurrency", "connect_time", "counts", "granted_at", "grants", "has_answered", "head_end", "in_flight", "is_paced", "jitter", "key",
+        "adapted_delay", "backoff", "concurrency", "connect_time", "counts", "granted_at", "grants", "has_responded", "head_end", "in_flight", "is_paced", "jitter", "key",
         "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
@@ -86,8 +86,8 @@ class Slot:
         self.head_end: tuple[int, int] | None = None
         """Rank and sequence number up to which all requests are in memory; ``None`` if all requests of the slot are in
         memory."""
-        self.has_answered = False
-        """Whether the host has answered since the job was opened."""
+        self.has_responded = False
+        """Whether the host has responded since the job was opened."""
         self.in_flight = 0
         self.leased = 0
         self.pages_left = math.inf
@@ -186,7 +186,7 @@ class Slot:
         """Count one fetch that may start now."""
         self.in_flight += 1
         self.counts.all += 1
-        if not self.has_answered:
+        if not self.has_responded:
             self.counts.new += 1
         self.granted_at = now
         if not self.is_paced:
@@ -214,8 +214,8 @@ class Slot:
         if report.refused:
             self._back_off(now, granted_at, report.retry_after)
         elif latency is not None:
-            if not self.has_answered:
-                self.has_answered = True
+            if not self.has_responded:
+                self.has_responded = True
                 self.counts.new -= self.in_flight
             if granted_at > self.refused_at:
                 self.backoff = self.backoff / 2 if self.backoff > MIN_BACKOFF else 0.0
@@ -240,7 +240,7 @@ class Slot:
         """Record the end of a fetch without a report."""
         self.in_flight -= 1
         self.counts.all -= 1
-        if not self.has_answered:
+        if not self.has_responded:
             self.counts.new -= 1
 
     def _back_off(self, now: float, granted_at: float, retry_after: float | None) -> None:
@@ -258,44 +258,44 @@ SlotHeap = list[tuple[float, int, int, int, Slot]]
 The fourth value is the stamp of the entry, which is valid while it equals the slot's stamp.
 """
 _NEW_SHARE = 4
-"""Hosts that have not answered yet get one in this number of leases while others are ready as well, and may always have
+"""Hosts that have not responded yet get one in this number of leases while others are ready as well, and may always have
 one in this number of fetches.
 """
-_FETCHES_PER_ANSWERED_HOST = 2
+_FETCHES_PER_RESPONSIVE_HOST = 2
 """Number of concurrent fetches of a host with an adapted delay, see :data:`ADAPTIVE_SHARE`."""
 
 
 class SlotOrder:
     """The slots of one queue, in the order in which they may be fetched.
 
-    A page may link to 50,000 hosts that do not exist. Hosts that have answered do not wait until all of these were
-    tried, and the worker has capacity for them when they are ready: a fetch from a host that has not answered may take
+    A page may link to 50,000 hosts that do not exist. Hosts that have responded do not wait until all of these were
+    tried, and the worker has capacity for them when they are ready: a fetch from a host that has not responded may take
     long.
     """
 
-    __slots__ = ("_answered", "_new", "_turn", "counts")
+    __slots__ = ("_new", "_responsive", "_turn", "counts")
 
     def __init__(self) -> None:
         self.counts = FetchCounts()
-        self._answered: SlotHeap = []
+        self._responsive: SlotHeap = []
         self._new: SlotHeap = []
-        """Slots whose hosts have not answered yet."""
+        """Slots whose hosts have not responded yet."""
         self._turn = 0
         """Counts the leases for which both kinds were ready, see :data:`_NEW_SHARE`."""
 
     def __len__(self) -> int:
         """Return the number of entries, including outdated ones."""
-        return len(self._answered) + len(self._new)
+        return len(self._responsive) + len(self._new)
 
     def push(self, slot: Slot, stamp: int) -> None:
         """Add the entry of a slot with waiting requests, in memory or in the file."""
         rank, sequence = slot.waiting[0][:2] if slot.waiting else slot.head_end or (0, 0)
-        heap = self._answered if slot.has_answered else self._new
+        heap = self._responsive if slot.has_responded else self._new
         heappush(heap, (slot.ready_at(), rank, sequence, stamp, slot))
 
     def drop_invalid(self) -> None:
         """Remove outdated entries."""
-        for heap in (self._answered, self._new):
+        for heap in (self._responsive, self._new):
             heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
             heapify(heap)
 
@@ -305,54 +305,54 @@ class SlotOrder:
 
     @property
     def has_new(self) -> bool:
-        """Whether slots of hosts that have not answered yet are waiting."""
+        """Whether slots of hosts that have not responded yet are waiting."""
         return _prune(self._new)
 
-    def first(self, *, only_answered: bool = False) -> tuple[float, int, int, int, Slot] | None:
+    def first(self, *, only_responsive: bool = False) -> tuple[float, int, int, int, Slot] | None:
         """Return the entry of the slot that is ready first, if there is one."""
-        answered = self._answered[0] if _prune(self._answered) else None
-        if only_answered or not _prune(self._new):
-            return answered
-        return self._new[0] if answered is None else min(answered, self._new[0])
+        responsive = self._responsive[0] if _prune(self._responsive) else None
+        if only_responsive or not _prune(self._new):
+            return responsive
+        return self._new[0] if responsive is None else min(responsive, self._new[0])
 
     def take(
-        self, now: float, worker_capacity: float = math.inf, *, only_answered: bool = False
+        self, now: float, worker_capacity: float = math.inf, *, only_responsive: bool = False
     ) -> Slot | None:
         """Remove the entry of the next slot that may be fetched, and return the slot, if there is one.
 
         ``worker_capacity``: number of further requests that the worker can fetch. Some of this capacity is reserved for hosts
-        that have answered.
+        that have responded.
         """
-        answered, new = self._answered, self._new
-        has_answered = _prune(answered)
-        takes_answered = has_answered and answered[0][0] <= now
-        takes_new = not only_answered and _prune(new) and new[0][0] <= now
-        if takes_new and has_answered and not self.has_room_for_new(now + MAX_WAIT, worker_capacity):
+        responsive, new = self._responsive, self._new
+        has_responsive = _prune(responsive)
+        takes_responsive = has_responsive and responsive[0][0] <= now
+        takes_new = not only_responsive and _prune(new) and new[0][0] <= now
+        if takes_new and has_responsive and not self.has_room_for_new(now + MAX_WAIT, worker_capacity):
             takes_new = False
-        elif takes_answered and takes_new:
+        elif takes_responsive and takes_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
-            takes_answered = self._turn != 0
-        if takes_answered:
-            return heappop(answered)[4]
+            takes_responsive = self._turn != 0
+        if takes_responsive:
+            return heappop(responsive)[4]
         return heappop(new)[4] if takes_new else None
 
     def has_room_for_new(self, until: float, worker_capacity: float) -> bool:
-        """Return whether a request to a host that has not answered yet may be leased, although others have answered.
+        """Return whether a request to a host that has not responded yet may be leased, although others have responded.
 
-        For each host that has answered and is ready by a time, two fetches are reserved. New hosts may always have a
+        For each host that has responded and is ready by a time, two fetches are reserved. New hosts may always have a
         quarter of all fetches.
         """
         most = self.counts.all + worker_capacity
         if most == math.inf:
             return True
-        heap, found, indexes = self._answered, 0, [0]
+        heap, found, indexes = self._responsive, 0, [0]
         enough = most * (_NEW_SHARE - 1) / _NEW_SHARE
-        while indexes and _FETCHES_PER_ANSWERED_HOST * found < enough:
+        while indexes and _FETCHES_PER_RESPONSIVE_HOST * found < enough:
             index = indexes.pop()
             if index < len(heap) and heap[index][0] <= until:  # otherwise all entries below it are later, too
                 found += heap[index][3] == heap[index][4].stamp
                 indexes += (2 * index + 1, 2 * index + 2)
-        return self.counts.new < max(most / _NEW_SHARE, most - _FETCHES_PER_ANSWERED_HOST * found)
+        return self.counts.new < max(most / _NEW_SHARE, most - _FETCHES_PER_RESPONSIVE_HOST * found)
 
 
 def _prune(heap: SlotHeap) -> bool:
@@ -539,7 +539,7 @@ class SlotScheduler:
             self.get(key)
 
     def _wake_next(self, queue: str, amount: int) -> None:
-        """Wake slots of a queue up, until there are ``amount`` entries of hosts that have not answered."""
+        """Wake slots of a queue up, until there are ``amount`` entries of hosts that have not responded."""
         order = self._unread[queue]
         while (first := self.dormant.first(queue)) is not None and not order.has_enough_new(first[0], amount):
             self.get(first[1])
@@ -598,12 +598,12 @@ class SlotScheduler:
         limit: int,
         allowances: dict[str, int] | None = None,
         *,
-        only_answered: bool = False,
+        only_responsive: bool = False,
         worker_capacity: float = math.inf,
     ) -> list[Slot]:
         """Return slots that are ready by a time and whose next requests must be read from the file, in order.
 
-        ``allowances``: consider only queues with an allowance left. ``only_answered``: only hosts that have answered.
+        ``allowances``: consider only queues with an allowance left. ``only_responsive``: only hosts that have responded.
         ``worker_capacity``: as for :meth:`take`.
         """
         orders = []
@@ -611,14 +611,15 @@ class SlotScheduler:
             is_empty = not len(order) and not len(self.dormant)
             if is_empty or (allowances is not None and allowances.get(queue, 0) <= 0):
                 continue
-            skips_new = only_answered or not self._orders[queue].has_room_for_new(until, worker_capacity)
+            skips_new = only_responsive or not self._orders[queue].has_room_for_new(until, worker_capacity)
             if not skips_new:
                 self._wake_next(queue, limit)
             orders.append((order, skips_new))
         found: list[Slot] = []
         while orders and len(found) < limit:  # one slot of each queue in turn
             taken = [
-                (order, skips_new, order.take(until, only_answered=skips_new)) for order, skips_new in orders
+                (order, skips_new, order.take(until, only_responsive=skips_new))
+                for order, skips_new in orders
             ]
             found += [slot for *_, slot in taken if slot is not None]
             orders = [(order, skips_new) for order, skips_new, slot in taken if slot is not None]
@@ -663,7 +664,7 @@ class SlotScheduler:
                 room = not order.has_new or self._orders[queue].has_room_for_new(
                     now + MAX_WAIT, worker_capacity
                 )
-                first = order.first(only_answered=not room)
+                first = order.first(only_responsive=not room)
                 if first is not None:
                     yield first, order
 
@@ -688,7 +689,7 @@ class SlotScheduler:
         """Return when the next slot becomes ready; ``None`` if no slot waits only for its time.
 
         ``allowances``: consider only queues with an allowance left. ``worker_capacity``: number of further requests that the
-        worker can fetch. Capacity that is reserved for hosts that have answered is not available to others.
+        worker can fetch. Capacity that is reserved for hosts that have responded is not available to others.
         """
         if len(self.dormant):
             for queue, order in self._unread.items():

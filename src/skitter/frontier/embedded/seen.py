@@ -229,7 +229,7 @@ class DiskSeen:
         self._is_stopped = False
 
     async def prepare(self, fingerprints: Sequence[bytes]) -> None:
-        """Look up the keys that neither the keys in memory nor the filters can answer."""
+        """Look up the keys that neither the keys in memory nor the filters can decide."""
         prepared: dict[bytes, float] = {}
         self._prepared = prepared
         not_in_memory: list[bytes] = []

@@ -19,9 +19,9 @@ from skitter.errors import FrontierError
 from skitter.secrets import FRONTIER_PASSWORD, SENTINEL_PASSWORD, refuse_raw_password, secret_outside
 
 OUTAGE_TIMEOUT = 3600.0
-"""Default of ``?outage_timeout=``: seconds for which calls wait for a server that does not answer."""
+"""Default of ``?outage_timeout=``: seconds for which calls wait for a server that does not respond."""
 TIMEOUT = 20.0
-"""Default of ``?socket_timeout=``: seconds until one call counts as not answered."""
+"""Default of ``?socket_timeout=``: seconds to wait for the reply to one command."""
 DEFAULT_PARTITIONS = 8
 MAX_PARTITIONS = 128
 _PORT = 6379
@@ -153,7 +153,7 @@ def _invalid(problem: str, remedy: str) -> FrontierError:
 
 
 def _times(options: dict[str, str]) -> tuple[float, float]:
-    """Remove the timeouts for outages and answers from the options of a URL and return them. Raises :class:`ValueError`."""
+    """Remove the timeouts for outages and replies from the options of a URL and return them. Raises :class:`ValueError`."""
     outage_timeout = float(options.pop("outage_timeout", OUTAGE_TIMEOUT))
     timeout = float(options.pop("socket_timeout", TIMEOUT))
     if not outage_timeout >= 0:
@@ -180,7 +180,7 @@ def _check_server(
     scheme: str, host: str | None, port: int | None, path: str, options: Mapping[str, str]
 ) -> str:
     """Check the URL of a server and return it for messages. Raises :class:`ValueError`."""
-    # Further options of the client could change the form of its answers.
+    # Further options of the client could change the form of its replies.
     if unknown := [name for name in options if name not in _OPTIONS and not name.startswith("ssl_")]:
         raise ValueError(f"unknown option {min(unknown)!r}")
     if scheme == "unix":

@@ -53,7 +53,7 @@ class OutageTracker:
         self._away.add(partition)
 
     def end(self, partition: str) -> None:
-        """Note that a partition answers again."""
+        """Note that a partition responds again."""
         if partition in self._away:
             self._away.discard(partition)
             if not self._away:
@@ -209,7 +209,7 @@ class PartitionConnection:
         self.restarts = 0
         self.database = 0
         self.run_id = b""
-        """Changes when the node restarts, or when another node answers."""
+        """Changes when the node restarts, or when another node takes its place."""
         self.keeps_log = False
         """Whether the node has an append-only file. Known after :meth:`info`."""
 
@@ -218,7 +218,7 @@ class PartitionConnection:
 
     @property
     def is_unavailable(self) -> bool:
-        """Whether the node does not answer, so that calls wait for it."""
+        """Whether the node does not respond, so that calls wait for it."""
         return self.key in self._cluster.outages
 
     def open(self) -> None:
@@ -230,7 +230,7 @@ class PartitionConnection:
             await self._cluster.close()
 
     async def info(self) -> dict[str, Any]:
-        """Return what the node reports about itself. A replica answers if the client does not know the new primary."""
+        """Return what the node reports about itself. A replica replies if the client does not know the new primary."""
         info: dict[str, Any] = await self.execute("INFO")
         if info.get("role") == "slave":
             await self.refresh()
@@ -242,7 +242,7 @@ class PartitionConnection:
 
     async def execute(self, *words: Argument) -> Any:
         try:
-            answer = await in_time(self._timeout, self._cluster.execute(self.key, *words))
+            reply = await in_time(self._timeout, self._cluster.execute(self.key, *words))
         except redis.exceptions.ConnectionError:
             await self.refresh()
             raise
@@ -250,7 +250,7 @@ class PartitionConnection:
         if run_id != self.run_id:
             self.restarts += bool(self.run_id)
             self.run_id = run_id
-        return answer
+        return reply
 
     async def refresh(self) -> None:
         """Find out which node serves the keys now, if possible."""
@@ -275,7 +275,7 @@ SCHEMES = frozenset({
 def server_for(url: str, key: str, *, outage_timeout: float | None = None) -> RedisServer:
     """Return the server, or the cluster, for a key and all keys with its hash tag; not yet connected.
 
-    ``outage_timeout``: seconds for which calls wait for a server that does not answer; ``None``: as in the URL. Raise
+    ``outage_timeout``: seconds for which calls wait for a server that does not respond; ``None``: as in the URL. Raise
     :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
     change = {} if outage_timeout is None else {"outage_timeout": outage_timeout}

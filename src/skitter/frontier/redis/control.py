@@ -44,8 +44,8 @@ class RedisControl:
     async def _drop(self, slot: str) -> int:
         dropped, cursor, more = 0, b"0", b"1"
         while more == b"1":
-            answer = await self._job.run_once("drop_slot", to_bytes(slot), cursor)
-            count, cursor, more = answer.split()
+            reply = await self._job.run_once("drop_slot", to_bytes(slot), cursor)
+            count, cursor, more = reply.split()
             dropped += int(count)
         return dropped
 

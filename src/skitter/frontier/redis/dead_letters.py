@@ -33,7 +33,7 @@ class RedisDeadLetters:
             dropped += int(count)
 
     async def _take(self, script: str, ids: Sequence[int] | None) -> int:
-        """Return the number of replayed or deleted letters: the second number of the script's answer."""
+        """Return the number of replayed or deleted letters: the second number of the script's reply."""
         if ids is None:
             return await self._take_all(script)
         numbers = known_numbers(ids)

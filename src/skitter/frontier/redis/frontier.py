@@ -99,7 +99,7 @@ class RedisFrontier:
     async def open(self) -> JobInfo:
         """Create the job on the server, or join it.
 
-        Raises :class:`~skitter.errors.FrontierError` if the server does not answer or is unsuitable, or if the keys
+        Raises :class:`~skitter.errors.FrontierError` if the server does not respond or is unsuitable, or if the keys
         of the job hold something else or another format.
         """
         return await self.open_partition(UNPARTITIONED)
@@ -198,10 +198,10 @@ class RedisFrontier:
                 before = self._seed_positions.get(seeds.token)
                 progress = (str(seeds.token), before, seeds.position, seeds.done, outbox, seeds.refused)
             packed = encode((writer.names, written, progress))
-            answer = await self.job.run_once("add", packed, "1" if wants_report else "", recrawls)
+            reply = await self.job.run_once("add", packed, "1" if wants_report else "", recrawls)
             if seeds is not None:
                 self._seed_positions[seeds.token] = seeds.position
-            counts, _, mask = answer.partition(b"|")
+            counts, _, mask = reply.partition(b"|")
             added, known, banned, accepted, over_budget = map(int, counts.split())
             total += AddResult(added, known, banned, over_budget)
             is_accepted = accepted == 1
@@ -256,8 +256,8 @@ class RedisFrontier:
         )
         while True:
             count = min(limit - len(leases), LEASES_BATCH)
-            answer = await self._ask_for_leases(worker, count, reports, quotas_left, offer)
-            state, reason, now, ready, delayed, late, has_more, revision, found, capacity, recrawls = answer
+            reply = await self._ask_for_leases(worker, count, reports, quotas_left, offer)
+            state, reason, now, ready, delayed, late, has_more, revision, found, capacity, recrawls = reply
             self.job.record_recrawls(recrawls)
             batch = [read_lease(data) for data in found]
             leases += batch
@@ -302,9 +302,9 @@ class RedisFrontier:
         arguments = (worker, count, prefix, b"0", packed, served)
         if offer is None:
             return await self.job.run("lease", *arguments, repeated=7)
-        answer = await self.job.run("lease", *arguments, offer.packed(), repeated=7)
-        offer.note(answer.pop())
-        return answer
+        reply = await self.job.run("lease", *arguments, offer.packed(), repeated=7)
+        offer.note(reply.pop())
+        return reply
 
     async def _recall(self, leases: Sequence[Lease]) -> list[Lease]:
         """Return leases with the memory of their pages. Only the holder of a lease changes it."""
@@ -375,8 +375,8 @@ class RedisFrontier:
             written = [write_outcome(outcome, writer, outbox.get(outcome.lease_id, ())) for outcome in batch]
             grows = bool(outbox) or any(o.visit is not None and o.visit.memory is not None for o in batch)
             packed = encode((writer.names, written, grows))
-            answer = await self.job.run_once("commit", packed, *((report,) if report else ()))
-            taken, _, part = answer.partition(b"|")
+            reply = await self.job.run_once("commit", packed, *((report,) if report else ()))
+            taken, _, part = reply.partition(b"|")
             accepted += _mask(taken)
             reports.append(part)
         return accepted, reports
@@ -385,10 +385,10 @@ class RedisFrontier:
 
     async def status(self) -> FrontierStatus:
         while True:
-            answer = await self.job.run("status")
-            if not answer[11]:
+            reply = await self.job.run("status")
+            if not reply[11]:
                 break
-        return read_status(answer)
+        return read_status(reply)
 
 
 class RedisCatalog:
@@ -421,16 +421,16 @@ class _SlotOffer:
         ]
         return encode([text(to_bytes(self._slots[index])) for index in self._open])
 
-    def note(self, answer: tuple[int, Sequence[bytes]]) -> None:
-        """Note the last part of the script's answer."""
-        more_ready, decisions = answer
+    def note(self, reply: tuple[int, Sequence[bytes]]) -> None:
+        """Note the last part of the script's reply."""
+        more_ready, decisions = reply
         self.more_ready = bool(more_ready)
         for index, found in zip(self._open, decisions, strict=True):
             self.decisions[index] = _DECISIONS[found] if found in _DECISIONS else float(found)
 
 
-def _mask(answer: bytes) -> list[bool]:
-    return [flag == ord("1") for flag in answer]
+def _mask(reply: bytes) -> list[bool]:
+    return [flag == ord("1") for flag in reply]
 
 
 def _by_outcome(

@@ -18,7 +18,7 @@ from skitter.frontier.redis.records import SLOTS_BATCH, EntryWriter, encode, tex
 from skitter.frontier.redis.server import Argument, RedisServer
 from skitter.request import FINGERPRINT_VERSION
 
-FORMAT_VERSION = "6"
+FORMAT_VERSION = "7"
 _KEY_NAMES = (
     "job", "queue", "delayed", "ready", "slots", "busy", "grants", "leases", "deadlines", "granted", "seen",
     "dead", "counters", "outputs", "notes", "answers", "workers", "by_worker", "by_host", "by_group", "banned",
@@ -79,7 +79,8 @@ class RedisJob:
         """Lease ids have 63 bits: their first byte is below this."""
         self._client_name = secrets.token_bytes(8)
         self._calling = asyncio.Lock()
-        """The server keeps one answer per client: calls of :meth:`run_once` come one after the other."""
+        """The server keeps one reply per client: calls of :meth:`run_once` come one after the other."""
+        self._calls = 0
 
     @property
     def options(self) -> FrontierSettings:
@@ -97,7 +98,7 @@ class RedisJob:
         generation = partition.generation or secrets.token_hex(8).encode()
         while True:
             config = self.config
-            answer = await self._server.run(
+            reply = await self._server.run(
                 "open", self.keys,
                 (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
                  config.rules, config.visits, encode(config.changes), encode(config.stored),
@@ -105,15 +106,15 @@ class RedisJob:
                  self.options.changes or ""),
                 patient=patient,
             )  # fmt: skip
-            if answer[0] != b"changed":
+            if reply[0] != b"changed":
                 break
-            self.config = config.changed(_read_changes(answer[1]))
-        if answer[0] == b"mode":
+            self.config = config.changed(_read_changes(reply[1]))
+        if reply[0] == b"mode":
             job = f"job {self.title!r} on {self._server.where}"
-            raise changed_mode(answer[1].decode(), self.options.changes or "", job)
-        if answer[0] != b"ok":
-            raise self._refusal(*(word.decode() for word in answer))
-        _, self.generation, seed, version, has_other_rules, is_complete, recrawls = answer
+            raise changed_mode(reply[1].decode(), self.options.changes or "", job)
+        if reply[0] != b"ok":
+            raise self._refusal(*(word.decode() for word in reply))
+        _, self.generation, seed, version, has_other_rules, is_complete, recrawls = reply
         if partition.generation and self.generation != partition.generation:
             raise self._refusal("headless")
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
@@ -123,11 +124,11 @@ class RedisJob:
 
     async def attach(self, partition: PartitionSpec) -> JobInfo:
         """Join an existing job and take its options. Raises :class:`~skitter.errors.FrontierError` if that fails."""
-        answer = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
-        if answer[0] != b"ok":
-            kind, *detail = (word.decode() for word in answer)
+        reply = await self._server.run("attach", self.keys, (FORMAT_VERSION,), patient=False)
+        if reply[0] != b"ok":
+            kind, *detail = (word.decode() for word in reply)
             raise self._refusal("headless" if kind == "none" and partition.must_exist else kind, *detail)
-        _, self.generation, seed, version, stored_config, changes, is_complete, recrawls = answer
+        _, self.generation, seed, version, stored_config, changes, is_complete, recrawls = reply
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         stored = _read_stored(stored_config)
         self.config = JobConfig(stored.politeness(), stored.options, _read_changes(changes))
@@ -160,7 +161,7 @@ class RedisJob:
             self.config = JobConfig(found.politeness(), found.options, _read_changes(changes))
 
     def _refusal(self, kind: str, detail: str = "") -> FrontierError:
-        """Return the error for what the server answered to ``open`` or ``attach``."""
+        """Return the error for the server's reply to ``open`` or ``attach``."""
         job = f"job {self.title!r} on {self._server.where}"
         if kind == "format":
             return FrontierError(
@@ -228,7 +229,7 @@ class RedisJob:
         return recrawls > 0
 
     def record_recrawls(self, recrawls: int | bytes) -> None:
-        """Note the number of recrawls in an answer of the server."""
+        """Note the number of recrawls in a reply of the server."""
         self.recrawls = max(self.recrawls, int(recrawls))
 
     # --- calling -----------------------------------------------------------------------------------------
@@ -245,11 +246,12 @@ class RedisJob:
         return await self._server.run(script, keys, self._given(b"", arguments), repeated=repeated)
 
     async def run_once(self, script: str, *arguments: Argument) -> bytes:
-        """Run a script once: the server keeps the answer, and repeats it if it was lost on the way."""
+        """Run a script once: the server keeps the reply, and repeats it if it was lost on the way."""
         async with self._calling:
-            values = self._given(secrets.token_bytes(8), arguments)
-            answer: bytes = await self._server.run(script, self.keys, values)
-            return answer
+            self._calls += 1
+            values = self._given(self._calls.to_bytes(8, "big"), arguments)
+            reply: bytes = await self._server.run(script, self.keys, values)
+            return reply
 
     async def command(self, *words: Argument) -> Any:
         """Run one command that only reads."""

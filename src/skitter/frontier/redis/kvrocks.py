@@ -36,7 +36,7 @@ def check_kvrocks(info: Mapping[str, Any], where: str, database: int) -> None:
             remedy="use one Kvrocks server (redis://HOST), or a cluster of Valkey or Redis",
             field="frontier",
         )
-    if database:  # Kvrocks answers OK to any number, and stays in the same namespace
+    if database:  # Kvrocks replies OK to any number, and stays in the same namespace
         raise FrontierError(
             f"frontier {where} is Kvrocks, which has no numbered databases (got {database})",
             remedy="write /0, or give skitter its own namespace by its password: redis://:PASSWORD@HOST",
@@ -48,20 +48,20 @@ async def in_transaction(client: Redis, words: Sequence[Any]) -> Any:
     """Run a script so that all of its writes are kept, or none. Raises redis errors.
 
     Kvrocks writes each command of a script to disk separately, so a killed server would keep half of a script. It writes
-    the commands of a transaction together. It answers ``EXEC`` before it writes: if the write fails, the error follows
-    the answer. The last command of the pipeline waits for that.
+    the commands of a transaction together. It replies to ``EXEC`` before it writes: if the write fails, the error follows
+    the reply. The last command of the pipeline waits for that.
     """
     async with client.pipeline(transaction=False) as pipe:
         for command in (("MULTI",), words, ("EXEC",), ("ECHO", _END)):
             pipe.execute_command(*command)
-        begun, queued, answers, end = await pipe.execute(raise_on_error=False)
-    for answer in (begun, queued, answers, end):
-        if isinstance(answer, Exception):
-            raise answer
-    (answer,) = answers
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+        begun, queued, replies, end = await pipe.execute(raise_on_error=False)
+    for reply in (begun, queued, replies, end):
+        if isinstance(reply, Exception):
+            raise reply
+    (reply,) = replies
+    if isinstance(reply, Exception):
+        raise reply
+    return reply
 
 
 async def kvrocks_run_id(connection: AbstractConnection) -> bytes:
@@ -71,11 +71,11 @@ async def kvrocks_run_id(connection: AbstractConnection) -> bytes:
     server reports its uptime. A server whose clock was set counts as another server, which does no harm.
     """
     while True:
-        answers = []
+        replies = []
         for words in (("TIME",), ("INFO", "server"), ("TIME",)):
             await connection.send_command(*words)
-            answers.append(await connection.read_response())
-        before, report, after = answers
+            replies.append(await connection.read_response())
+        before, report, after = replies
         if before[0] == after[0]:
             break
     fields = dict(line.split(b":", 1) for line in report.split(b"\r\n") if b":" in line)

@@ -35,8 +35,8 @@ class RedisLiveness:
         job = self._job
         keys = [job.key("job"), job.key("alive")]
         arguments = job.generation, job.now, worker, LIVENESS_SECONDS, SUSPICION_SECONDS, self._since
-        answer = await self._open_server.run("beat", keys, arguments, patient=False)
-        self._since, *dead = answer
+        reply = await self._open_server.run("beat", keys, arguments, patient=False)
+        self._since, *dead = reply
         return [name.decode() for name in dead]
 
     async def workers(self) -> list[str]:

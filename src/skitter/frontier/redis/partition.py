@@ -119,8 +119,8 @@ class RedisPartition:
     # --- reading -----------------------------------------------------------------------------------------
 
     async def partition_status(self) -> PartitionStatus:
-        answer = await self.job.run("partition_status")
-        queued, delayed, leased, outbox, expects_seeds, seeds_done, state, *numbers = answer
+        reply = await self.job.run("partition_status")
+        queued, delayed, leased, outbox, expects_seeds, seeds_done, state, *numbers = reply
         sequence, done, failed, pages, items, size, revision = map(int, numbers)
         return PartitionStatus(
             queued=queued, delayed=delayed, leased=leased, outbox=outbox,

@@ -276,15 +276,15 @@ def read_ranges(fields: Sequence[bytes]) -> dict[str, list[tuple[int, int]]]:
 
 
 def read_slot(fields: Sequence[Any]) -> SlotStatus:
-    """Decode a slot in an answer of the scripts ``status`` and ``slots``."""
+    """Decode a slot in a reply of the scripts ``status`` and ``slots``."""
     name, queued, leased, delay, paused_for = fields
     return SlotStatus(to_words(name), queued, leased, float(delay), float(paused_for))
 
 
-def read_status(answer: Sequence[Any]) -> FrontierStatus:
-    """Decode the answer of the script ``status``."""
-    state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = answer[:12]
-    counters, busiest, queues, fetchable, due, number = answer[12:]
+def read_status(reply: Sequence[Any]) -> FrontierStatus:
+    """Decode the reply of the script ``status``."""
+    state, limit, now, queued, delayed, leased, done, failed, seeds_done, slots, oldest, _ = reply[:12]
+    counters, busiest, queues, fetchable, due, number = reply[12:]
     return FrontierStatus(
         state=JobState(state.decode()),
         added=queued + delayed + leased + int(done) + failed,

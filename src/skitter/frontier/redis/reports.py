@@ -40,8 +40,8 @@ class RedisReports:
         names = [text(name) for name in fullest]
         found: list[SlotStatus] = []
         for start in range(0, len(names), _SLOTS_AT_ONCE):
-            answer = await self._job.run("slots", encode(names[start : start + _SLOTS_AT_ONCE]))
-            found += [read_slot(slot) for slot in answer]
+            reply = await self._job.run("slots", encode(names[start : start + _SLOTS_AT_ONCE]))
+            found += [read_slot(slot) for slot in reply]
         return found
 
     async def outputs(self) -> dict[str, list[tuple[int, int]]]:

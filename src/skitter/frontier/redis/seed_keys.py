@@ -28,10 +28,10 @@ class RedisSeedKeys:
     def __init__(self, job: RedisJob) -> None:
         self._job = job
 
-    async def take(self, limit: int) -> SeedBatch | None:
+    async def take(self, worker: str, limit: int) -> SeedBatch | None:
         token = secrets.randbits(62)
         from_left = int(self._job.options.seed_list_end == "left")
-        arguments = (token, limit, MAX_QUEUED, len(self._job.keys), from_left)
+        arguments = (token, limit, MAX_QUEUED, len(self._job.keys), from_left, worker)
         packed = await self._job.run("take_seeds", *arguments, more_keys=self._job.options.seed_keys)
         if not packed:
             return None

@@ -1,4 +1,4 @@
-"""Scripts on a Valkey or Redis server. Calls wait for a server that does not answer."""
+"""Scripts on a Valkey or Redis server. Calls wait for a server that does not respond."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from skitter.frontier.redis.server_errors import (
 
 log = logging.getLogger("skitter.frontier")
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 Argument = bytes | str | int | float
 
 MIN_VERSION = (6, 2)
@@ -110,7 +110,7 @@ class OutageLog(Protocol):
         """Record that a call failed and is repeated, as in :class:`~skitter._utils.backoff.Outage`."""
 
     def end(self) -> None:
-        """Note that the server answers."""
+        """Note that the server responds again."""
 
 
 class SingleConnection:
@@ -207,7 +207,7 @@ class RedisServer:
     async def connect(self, *, patient: bool) -> None:
         """Check that the server is suitable. Raises :class:`~skitter.errors.FrontierError` if it is not.
 
-        ``patient``: wait for a server that does not answer.
+        ``patient``: wait for a server that does not respond.
         """
         self.connection.open()
         try:
@@ -219,7 +219,7 @@ class RedisServer:
             raise
 
     async def _first_info(self, *, patient: bool) -> dict[str, Any]:
-        """Return what the server reports about itself as soon as it answers.
+        """Return what the server reports about itself as soon as it responds.
 
         ``patient``: wait also until it is a primary. A worker may join during a failover; without ``patient`` the
         URL names a replica.
@@ -287,7 +287,7 @@ class RedisServer:
     ) -> Any:
         """Run a script. ``repeated``: index of the argument that is ``1`` in every attempt after the first.
 
-        Raises :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not answer within the
+        Raises :class:`~skitter.errors.FrontierError` if the server refuses the script, or does not respond within the
         ``outage_timeout`` of its URL.
         """
         script = self._scripts[name]
@@ -309,13 +309,13 @@ class RedisServer:
             lambda _: self.connection.execute(*words), outage_timeout=self._address.outage_timeout
         )
 
-    async def _repeat(self, attempt: Callable[[bool], Awaitable[Answer]], outage_timeout: float) -> Answer:
+    async def _repeat(self, attempt: Callable[[bool], Awaitable[Reply]], outage_timeout: float) -> Reply:
         """Repeat a call while the server has a temporary problem. The argument of the call is whether it is repeated."""
         backoff: Backoff | None = None
         first_failure = 0.0
         while True:
             try:
-                answer = await attempt(backoff is not None)
+                reply = await attempt(backoff is not None)
             except RedisError as error:
                 now = time.monotonic()
                 if backoff is None:
@@ -328,17 +328,17 @@ class RedisServer:
             else:
                 if backoff is not None:
                     self._outages.end()
-                return answer
+                return reply
             await backoff.wait()
 
 
-async def in_time(timeout: float, call: Awaitable[Answer]) -> Answer:
-    """Wait for the answer to one command. Raises redis errors."""
+async def in_time(timeout: float, call: Awaitable[Reply]) -> Reply:
+    """Wait for the reply to one command. Raises redis errors."""
     try:
         async with asyncio.timeout(timeout):
             return await call
     except TimeoutError as error:
-        raise RedisTimeoutError(f"no answer within {timeout:g} s") from error
+        raise RedisTimeoutError(f"no reply within {timeout:g} s") from error
     except CLOSED_TRANSPORT_ERRORS as error:
         raise as_connection_error(error) from error
 
@@ -347,7 +347,7 @@ async def server_run_id(connection: Any) -> bytes:
     """Open a new connection, and return an id that changes when the server restarts."""
     await connection.on_connect()
     await connection.send_command("INFO", "server")
-    answer: bytes = await connection.read_response()
-    if b"kvrocks_version:" in answer:
+    reply: bytes = await connection.read_response()
+    if b"kvrocks_version:" in reply:
         return await kvrocks_run_id(connection)
-    return answer.partition(b"run_id:")[2].partition(b"\r\n")[0]
+    return reply.partition(b"run_id:")[2].partition(b"\r\n")[0]

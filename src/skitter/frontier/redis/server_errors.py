@@ -17,7 +17,7 @@ class ServerErrorRule(NamedTuple):
 
     kind: type[kinds.RedisError]
     pattern: str
-    """Part of the server's answer, if the client has no class for the error."""
+    """Part of the server's reply, if the client has no class for the error."""
     problem: str
     remedy: str
 
@@ -34,21 +34,21 @@ _RULES = (
     ServerErrorRule(kinds.ResponseError, "reached max-db-size", "its data has reached max-db-size",
             "raise max-db-size of the server; no data is lost"),
     ServerErrorRule(kinds.BusyLoadingError, "LOADING ", "it is loading its data", "wait until it has started"),
-    ServerErrorRule(kinds.MasterDownError, "MASTERDOWN ", "its primary does not answer",
+    ServerErrorRule(kinds.MasterDownError, "MASTERDOWN ", "its primary does not respond",
             "start the primary, or name another server with --frontier"),
     ServerErrorRule(kinds.ResponseError, "NOREPLICAS ", "it has too few replicas", "start its replicas"),
     ServerErrorRule(kinds.ResponseError, "BUSY ", "it is busy with a script", "run SLOWLOG GET on the server"),
     ServerErrorRule(kinds.ClusterDownError, "CLUSTERDOWN ", "its cluster is down", "start the nodes of the cluster"),
     ServerErrorRule(kinds.TryAgainError, "TRYAGAIN ", "its cluster moves keys", "wait until it has moved them"),
     ServerErrorRule(kinds.ClusterError, "", "its cluster moves keys", "wait until it has moved them"),
-    ServerErrorRule(kinds.ConnectionError, "", "it does not answer", START_SERVER),
-    ServerErrorRule(kinds.TimeoutError, "", "it does not answer in time", START_SERVER),
+    ServerErrorRule(kinds.ConnectionError, "", "it does not respond", START_SERVER),
+    ServerErrorRule(kinds.TimeoutError, "", "it does not respond in time", START_SERVER),
 )  # fmt: skip
 _REFUSALS = (kinds.AuthenticationError, kinds.AuthorizationError, kinds.NoPermissionError)
 _FORBIDDEN = ("ACL failure in script", "The user executing the script can't")
-"""Answers of Valkey, and of Redis up to 7.0, if the user may not run a command of a script."""
+"""Replies of Valkey, and of Redis up to 7.0, if the user may not run a command of a script."""
 _KVROCKS_REFUSALS = ("Invalid password", "wrong number of arguments")
-"""Answers of Kvrocks to a wrong password, and to a user name: it has passwords only."""
+"""Replies of Kvrocks to a wrong password, and to a user name: it has passwords only."""
 _CAUSE = re.compile(r"> - (.+?)(?=, <|$)")
 """The reason of one sentinel, in the client's error."""
 _UNKNOWN = re.compile(r"unknown (\w+ )?command", re.IGNORECASE)
@@ -126,7 +126,7 @@ def explained(error: kinds.RedisError, where: str) -> FrontierError:
             f"frontier {where}: {rule.problem}{detail}", remedy=rule.remedy, field="frontier"
         )
     return FrontierError(
-        f"{where} answers: {text}",
+        f"{where} replied: {text}",
         remedy="use Valkey, or Redis 6.2 or later, and let no other program write to the keys of skitter",
     )
 

@@ -29,7 +29,7 @@ from skitter.frontier.rpc.protocol import (
     parts_of,
 )
 
-_read_answer = msgspec.msgpack.Decoder(CallResult).decode
+_read_reply = msgspec.msgpack.Decoder(CallResult).decode
 _read_error = msgspec.msgpack.Decoder(tuple[str, str, str]).decode
 
 
@@ -73,8 +73,8 @@ class RemoteFrontier:
             _, self._connection = await loop.create_unix_connection(_Connection, str(self._path))
         except OSError as error:
             raise OwnerGone(f"no frontier listens on {self._path}: {error.strerror}") from error
-        answer = await self._call(CONNECT, encode(CONNECT_OPERATION.arguments(self._worker)))
-        info: JobInfo = CONNECT_OPERATION.read_result(answer)
+        result = await self._call(CONNECT, encode(CONNECT_OPERATION.arguments(self._worker)))
+        info: JobInfo = CONNECT_OPERATION.read_result(result)
         return info
 
     async def _call(self, operation: str, arguments: bytes) -> msgspec.Raw:
@@ -141,7 +141,7 @@ class _Connection(asyncio.Protocol):
         self._reader = MessageSplitter()
         self._transport: asyncio.Transport | None = None
         self._numbers = itertools.count()
-        self._answers: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._replies: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self.ended = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,10 +150,10 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.ended.set()
-        for answer in self._answers.values():
-            if not answer.done():
-                answer.set_exception(OwnerGone(f"the owner of the frontier has ended: {error or 'closed'}"))
-        self._answers.clear()
+        for reply in self._replies.values():
+            if not reply.done():
+                reply.set_exception(OwnerGone(f"the owner of the frontier has ended: {error or 'closed'}"))
+        self._replies.clear()
 
     async def call(self, operation: str, arguments: bytes) -> msgspec.Raw:
         """Call an operation and return its encoded result.
@@ -163,24 +163,24 @@ class _Connection(asyncio.Protocol):
         if self._transport is None:
             raise OwnerGone("the owner of the frontier has ended")
         number = next(self._numbers)
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        reply = self._replies[number] = asyncio.get_running_loop().create_future()
         self._transport.write(frame(CallRequest(number, operation, msgspec.Raw(arguments))))
         try:
-            result: msgspec.Raw = await answer
+            result: msgspec.Raw = await reply
             return result
         finally:
-            self._answers.pop(number, None)
+            self._replies.pop(number, None)
 
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):
-            answer = _read_answer(message)
-            future = self._answers.get(answer.number)
+            reply = _read_reply(message)
+            future = self._replies.get(reply.number)
             if future is None or future.done():
                 continue
-            if answer.error:
-                future.set_exception(error_from(answer.error, *_read_error(answer.result)))
+            if reply.error:
+                future.set_exception(error_from(reply.error, *_read_error(reply.result)))
             else:
-                future.set_result(answer.result)
+                future.set_result(reply.result)
 
     def close(self) -> None:
         """Disconnect."""

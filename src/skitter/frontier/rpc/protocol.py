@@ -1,6 +1,6 @@
 """The frontier contract as messages over a local socket.
 
-A message is a 4-byte length and a MessagePack array. A call is ``[number, operation, arguments]``. An answer is
+A message is a 4-byte length and a MessagePack array. A call is ``[number, operation, arguments]``. A reply is
 ``[number, "", result]`` or ``[number, error class, [message, remedy, field]]``. Both ends are processes of one crawl on
 one machine, so versions never mix.
 

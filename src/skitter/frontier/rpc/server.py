@@ -72,7 +72,7 @@ class FrontierServer:
         self._connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.revision = 0
-        """That of the last answer with leases."""
+        """That of the last reply with leases."""
 
     # Created at the first call, because a job with one worker often makes no call.
 
@@ -175,7 +175,7 @@ class _Connection(asyncio.Protocol):
             "commit": self._commit,
         }
         self.known_urls: list[str] = []
-        """URLs that other workers have added since the last answer to this one."""
+        """URLs that other workers have added since the last reply to this one."""
         self.compared_pages: list[ComparedPage] = []
         """Pages that other workers have compared since then."""
 
@@ -198,30 +198,30 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):
-            self._server.run(self._answer(_read_call(message)))
+            self._server.run(self._reply(_read_call(message)))
 
     def abort(self) -> None:
         """Close the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    async def _answer(self, call: CallRequest) -> None:
+    async def _reply(self, call: CallRequest) -> None:
         try:
             arguments = msgspec.structs.astuple(self._server.readers[call.operation](call.arguments))
             method = self._own_methods.get(call.operation)
             if method is None:
                 method = self._server.methods[call.operation](self._server.frontier)
             result = await method(*arguments)
-            answer = CallResult(call.number, "", msgspec.Raw(encode(result)))
+            reply = CallResult(call.number, "", msgspec.Raw(encode(result)))
         except SkitterError as error:
             details = msgspec.Raw(encode([str(error), error.remedy, error.field]))
-            answer = CallResult(call.number, type(error).__name__, details)
+            reply = CallResult(call.number, type(error).__name__, details)
         except Exception as error:  # the caller must not wait without limit
             log.exception("the call %s of a worker failed", call.operation)
             details = msgspec.Raw(encode([ascii(error), "report this defect of skitter", ""]))
-            answer = CallResult(call.number, type(error).__name__, details)
+            reply = CallResult(call.number, type(error).__name__, details)
         if self._transport is not None:
-            self._transport.write(frame(answer))
+            self._transport.write(frame(reply))
 
     async def _connect(self, worker: str | None) -> JobInfo:
         self.worker = worker

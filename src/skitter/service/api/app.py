@@ -83,7 +83,7 @@ def make_app(
 
     app = FastAPI(
         title="skitter", version=VERSION, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
-        description="Jobs, recipes and tasks of a service. Every node answers in the same way."
+        description="Jobs, recipes and tasks of a service. Every node responds in the same way."
         " Every call except /health needs a token.",
         dependencies=[Security(HTTPBearer(auto_error=False, description="A token from the operator."))],
         responses=_PROBLEMS,

@@ -137,8 +137,8 @@ class ApiSchema:
         elif body_type:
             _add_field(request, "body", {"type": "string"})
             _add_field(request, "content_type", {"type": "string"})
-        answers = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
-        kinds = [kind for answer in answers for kind in answer.get("content", ()) if kind in _STREAMS]
+        responses = [found for status, found in operation["responses"].items() if status.startswith("2")]
+        kinds = [kind for found in responses for kind in found.get("content", ()) if kind in _STREAMS]
         media = kinds[0] if kinds else ""
         response = _STREAMS.get(media) or (
             ".google.protobuf.Empty" if set(operation["responses"]) & {"204"} else ".google.protobuf.Struct"

@@ -85,7 +85,7 @@ async def grpc_server(
 
 
 def _handler(app: AsgiApp, operation: ApiOperation) -> Any:
-    async def answer(request: Message, context: Context) -> Any:
+    async def respond(request: Message, context: Context) -> Any:
         body = b"".join([chunk async for chunk in _chunks(app, operation, request, context)])
         if not body or operation.response.DESCRIPTOR.full_name != "google.protobuf.Struct":
             return operation.response()
@@ -107,7 +107,7 @@ def _handler(app: AsgiApp, operation: ApiOperation) -> Any:
         grpc.unary_stream_rpc_method_handler if operation.stream_type else grpc.unary_unary_rpc_method_handler
     )
     return make(
-        stream if operation.stream_type else answer,
+        stream if operation.stream_type else respond,
         request_deserializer=operation.request.FromString,
         response_serializer=lambda message: message.SerializeToString(),
     )

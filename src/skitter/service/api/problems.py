@@ -39,7 +39,7 @@ def _response(status: int, title: str, **more: Any) -> Response:
 
 
 def add_handlers(app: FastAPI) -> None:
-    """Make an application answer all errors with problem documents."""
+    """Make an application respond to all errors with problem documents."""
     app.add_exception_handler(SkitterError, _skitter_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -50,7 +50,7 @@ JobPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_lengt
 NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
 TaskPath = Annotated[str, Path(max_length=200)]
 AfterQuery = Annotated[
-    str | None, Query(pattern=r"^[0-9]{1,15}\.[0-9]{1,9}$", description="`next` of the previous answer.")
+    str | None, Query(pattern=r"^[0-9]{1,15}\.[0-9]{1,9}$", description="`next` of the previous response.")
 ]
 RunQuery = Annotated[
     str | None, Query(max_length=100, description="Id of a run. Default: the newest run of the job.")

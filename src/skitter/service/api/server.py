@@ -18,7 +18,7 @@ from skitter.errors import UsageError
 from skitter.service.api.auth import AsgiApp
 
 _MAX_CONNECTIONS = 1000
-"""Connections at a time. Further ones get the answer 503."""
+"""Connections at a time. Further ones get the response 503."""
 
 
 class TlsFiles(NamedTuple):

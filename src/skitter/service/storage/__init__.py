@@ -36,7 +36,7 @@ class KeyValueStore(Protocol):
     async def compare_and_swap(self, kind: str, name: str, old: bytes | None, new: bytes | None) -> bool:
         """Atomically replace a record by ``new`` if it equals ``old``. ``None`` means that the record does not exist.
 
-        Returns ``True`` as well if the record equals ``new`` already, so a call whose answer was lost can be repeated.
+        Returns ``True`` as well if the record equals ``new`` already, so a call whose reply was lost can be repeated.
         """
 
     async def acquire_lease(self, duty: str, owner: str, seconds: float) -> bool:
@@ -81,7 +81,7 @@ class AppendLog(Protocol):
     async def read(self, after: int, limit: int, group: str = "") -> list[tuple[int, bytes]]:
         """Return the first entries after a position, each with its position.
 
-        ``group`` restricts the answer to one subset. Fewer entries than ``limit`` mean that there are no more.
+        ``group`` restricts the result to one subset. Fewer entries than ``limit`` mean that there are no more.
         """
 
     async def erase(self) -> None:

@@ -9,7 +9,7 @@ from skitter.frontier.redis.cluster import server_for
 from skitter.service.storage import ENTRY_OVERHEAD
 
 _TIMEOUT = 5.0
-"""How long to wait for an unavailable server, in seconds: a caller of the API waits for the answer."""
+"""How long to wait for an unavailable server, in seconds: a caller of the API waits for the response."""
 _COMPARE_AND_SWAP = """
 -- KEYS: records of a kind. ARGV: name, 1 if there is an old record, old, 1 if there is a new one, new
 local current = redis.call('HGET', KEYS[1], ARGV[1])

@@ -1,11 +1,8 @@
--- abandon: reclaim all leases of a dead worker, and count a lost lease for each request. Returns their number.
+-- abandon: reclaim all leases of a dead worker, count a lost lease for each request, and free its batches of seeds. Returns the
+-- number of leases.
 -- ARGV[5]: worker
 begin(false)
-if call('HGET', JOB, 'seed_worker') == ARGV[5] then
-  call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
-end
-call('HDEL', WORKERS, ARGV[5])
-call('ZREM', ALIVE, ARGV[5], '?' .. ARGV[5])
+remove_worker(ARGV[5])
 local lost = 0
 local cursor = '0'
 repeat

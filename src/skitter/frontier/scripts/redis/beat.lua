@@ -20,14 +20,14 @@ end
 call('ZREM', ALIVE, '?' .. ARGV[3]) -- first: a server without free memory refuses a script that begins with ZADD
 call('ZADD', ALIVE, text(now + ARGV[4]), ARGV[3])
 local silent = call('ZRANGE', ALIVE, ARGV[6], text(now), 'BYSCORE', 'LIMIT', 0, MOST)
-local answer, next_look = {#silent < MOST and text(now) or ARGV[6]}, text(now + ARGV[5])
+local reply, next_look = {#silent < MOST and text(now) or ARGV[6]}, text(now + ARGV[5])
 for _, name in ipairs(silent) do
   if string.sub(name, 1, 1) == '?' then
-    answer[#answer + 1] = string.sub(name, 2)
+    reply[#reply + 1] = string.sub(name, 2)
     call('ZADD', ALIVE, next_look, name) -- the caller may die before it has reclaimed the leases
   else
     call('ZREM', ALIVE, name)
     call('ZADD', ALIVE, next_look, '?' .. name)
   end
 end
-return answer
+return reply

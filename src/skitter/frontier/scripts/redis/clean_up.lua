@@ -1,4 +1,4 @@
--- clean_up: check some slots, notes, workers and answers, and remove those that are no longer needed.
+-- clean_up: check some slots, notes, workers and stored replies, and remove those that are no longer needed.
 -- ARGV[5]: number of each to check
 local A_DAY = 86400
 begin(false)
@@ -28,8 +28,8 @@ end)
 look_through(WORKERS, 'tidied_workers', function(_, worker)
   return struct.unpack('<d', worker, 9) <= now
 end)
-look_through(ANSWERS, 'tidied_answers', function(_, answer)
-  return struct.unpack('<d', answer, 9) <= now - A_DAY
+look_through(ANSWERS, 'tidied_answers', function(_, reply)
+  return struct.unpack('<d', reply, 9) <= now - A_DAY
 end)
 call_with_many('ZREM', DELIVERED, call('ZRANGE', DELIVERED, '-inf', text(now - A_DAY), 'BYSCORE', 'LIMIT', 0,
   ARGV[5]))

@@ -173,14 +173,14 @@ local function write_stats(dimension, changed)
   end
 end
 
-local answer = {}
+local reply = {}
 for i, outcome in ipairs(outcomes) do
   local lease = lease_of(outcome[1])
   if lease and is_behind and tonumber(call('ZSCORE', DEADLINES, lease.id)) <= now then
     lose_lease(lease)
     lease = nil
   end
-  answer[i] = lease and '1' or '0'
+  reply[i] = lease and '1' or '0'
   if lease then
     close(lease, outcome)
   end
@@ -205,4 +205,4 @@ if plain then
     end
   end
 end
-return finish(table.concat(answer) .. report())
+return finish(table.concat(reply) .. report())

@@ -2,7 +2,7 @@
 -- ARGV: 5 worker, 6 number of leases wanted, 7 first 6 bytes of the new ids, 8 '1' if this call is repeated,
 --       9 fetch reports (id, latency and, unless empty, refused, retry-after, connecting, whether nothing was sent),
 --       10 quotas: maximum number of leases by queue ('': no maximum), 11 slots to lease from (absent: all ready slots)
--- With ARGV[11], the last element of the answer is {whether more could be leased, the decision for each slot}.
+-- With ARGV[11], the last element of the reply is {whether more could be leased, the decision for each slot}.
 begin(false)
 local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
 local reports = decode(ARGV[9])
@@ -22,16 +22,16 @@ end
 local more = queue_due()
 settle()
 local state, limit = current_state()
-local answer, deadlines, granted = {}, {}, {}
+local reply, deadlines, granted = {}, {}, {}
 local offered, given = ARGV[11] and decode(ARGV[11]), {}
 local quotas = ARGV[10] ~= '' and decode(ARGV[10]) or nil
-local heads = {} -- answers of head_of() by queue
+local heads = {} -- results of head_of() by queue
 local is_written = false -- whether finish() has been called
 
 -- Slots that were never leased from come first, but three of four leases go to another one that is ready: a page may link
 -- to 50,000 hosts that do not exist.
 local function prefers_asked()
-  return (byte(prefix, 6) + #answer) % 4 > 0
+  return (byte(prefix, 6) + #reply) % 4 > 0
 end
 
 -- The ready slots of the default queue, as many as may be leased: new ones, that were never leased from (time 0), and others.
@@ -39,7 +39,7 @@ end
 local new, asked
 
 local function read_ready(from, to)
-  local members = call('ZRANGE', READY, from, to, 'BYSCORE', 'LIMIT', 0, wanted - #answer, 'WITHSCORES')
+  local members = call('ZRANGE', READY, from, to, 'BYSCORE', 'LIMIT', 0, wanted - #reply, 'WITHSCORES')
   local found, names = {}, {}
   for i = 1, #members, 2 do
     found[#found + 1] = {tonumber(members[i + 1]), members[i]}
@@ -100,7 +100,7 @@ end
 
 local function give(lease, slot, deadline)
   given[slot.name] = (given[slot.name] or 0) + 1
-  answer[#answer + 1] = lease.id .. pack('<dd', deadline, start_within(slot) or -1) .. lease.request
+  reply[#reply + 1] = lease.id .. pack('<dd', deadline, start_within(slot) or -1) .. lease.request
 end
 
 -- Remove and return the first waiting request of a slot. Several are read at a time, if this call may lease several.
@@ -109,7 +109,7 @@ local function pop(slot)
   if #waiting - used < min(2, slot.queued) then
     local ready = 1 + (new and #new or 0) + (asked and #asked or 0)
     local most = delay_of(slot) > 0 and 1 or slot.limits.concurrency_per_slot - slot.in_flight
-    local share = offered and 1 or min(most, math.ceil((wanted - #answer) / ready))
+    local share = offered and 1 or min(most, math.ceil((wanted - #reply) / ready))
     waiting, used = call('ZRANGE', QUEUE, '[' .. slot.name .. '\0' .. slot.head, '(' .. slot.name .. '\1',
       'BYLEX', 'LIMIT', 0, min(share + 1, slot.queued)), 0
     slot.waiting = waiting
@@ -123,7 +123,7 @@ local function pop(slot)
 end
 
 local function take(slot)
-  local lease = {id = prefix .. pack('>I2', #answer), fetch_ended = false, granted_at = now, worker = worker,
+  local lease = {id = prefix .. pack('>I2', #reply), fetch_ended = false, granted_at = now, worker = worker,
     request = pop(slot)}
   grant(slot)
   slot.touched = true
@@ -146,7 +146,7 @@ end
 if lease_of(prefix .. '\0\0') then
   wanted = 0 -- leases with these ids exist: the call was repeated, or the ids were drawn twice
 end
-if #answer == 0 and state == 'running' then
+if #reply == 0 and state == 'running' then
   if config.limits and config.limits.pages then
     local pages = tonumber(call('HGET', COUNTERS, 'pages') or 0)
     wanted = min(wanted, config.limits.pages - pages - call('HLEN', LEASES))
@@ -154,11 +154,11 @@ if #answer == 0 and state == 'running' then
   for _, name in ipairs(offered or {}) do
     local slot = slot_of(name)
     local is_free = slot.queued > 0 and has_capacity(slot)
-    if #answer < wanted and is_free and ready_at(slot) <= now then
+    if #reply < wanted and is_free and ready_at(slot) <= now then
       take(slot)
     end
   end
-  while #answer < wanted and not offered do
+  while #reply < wanted and not offered do
     local first, queue = first_ready()
     if not first or first[1] > now then
       break
@@ -188,7 +188,7 @@ if #answer == 0 and state == 'running' then
       write_order()
     end
   end
-  if #answer > 0 then
+  if #reply > 0 then
     record_member('deadlines', now + config.lease_seconds)
     record_member('granted', now)
   end
@@ -224,7 +224,7 @@ local function decision(name)
 end
 
 local result = {
-  state, limit, text(now), ready and text(ready[1]) or '', delayed, late, more and 1 or 0, meta[6], answer, capacity,
+  state, limit, text(now), ready and text(ready[1]) or '', delayed, late, more and 1 or 0, meta[6], reply, capacity,
   recrawls,
 }
 if offered then
@@ -233,6 +233,6 @@ if offered then
     decisions[i] = decision(name)
   end
   local has_ready = ready and ready[1] <= now
-  result[#result + 1] = {(state == 'running' and #answer < wanted and has_ready) and 1 or 0, decisions}
+  result[#result + 1] = {(state == 'running' and #reply < wanted and has_ready) and 1 or 0, decisions}
 end
 return result

@@ -1,24 +1,25 @@
 -- take_seeds: take elements from the seed keys, or a batch that another worker took and did not settle in time.
--- CLAIMED, by token: deadline(8, double), then the elements in MessagePack: key, value, score.
 -- KEYS: the keys of the job, then the seed keys. ARGV: 5 token, 6 maximum number, 7 number of queued requests from which
---       nothing is taken, 8 number of keys of the job, 9 '1' to take from the left end of lists
+--       nothing is taken, 8 number of keys of the job, 9 '1' to take from the left end of lists, 10 worker
 begin(true)
-local token, wanted = ARGV[5], tonumber(ARGV[6])
+local token, wanted, worker = ARGV[5], tonumber(ARGV[6]), ARGV[10]
 
 local function claim(elements)
-  call('HSET', CLAIMED, token, pack('<d', now + config.lease_seconds) .. elements)
+  call('HSET', CLAIMED, token, pack_batch(now + config.lease_seconds, worker, elements))
   return elements
 end
 
 local mine = call('HGET', CLAIMED, token)
 if mine then
-  return claim(sub(mine, 9))
+  local _, elements = unpack_batch(mine)
+  return claim(elements)
 end
 local others = call('HGETALL', CLAIMED)
 for i = 1, #others, 2 do
   if struct.unpack('<d', others[i + 1]) <= now then
     call('HDEL', CLAIMED, others[i])
-    return claim(sub(others[i + 1], 9))
+    local _, elements = unpack_batch(others[i + 1])
+    return claim(elements)
   end
 end
 if call('ZCARD', QUEUE) >= tonumber(ARGV[7]) then

@@ -23,17 +23,17 @@ export async function call(method, path, body, kind = "application/json") {
   if (body !== undefined) headers["Content-Type"] = kind;
   if (method !== "GET" && session) headers[session.csrf_header] = session.csrf;
   const content = body === undefined || kind !== "application/json" ? body : JSON.stringify(body);
-  let answer;
+  let response;
   try {
-    answer = await fetch(path, { method, headers, body: content, credentials: "same-origin" });
+    response = await fetch(path, { method, headers, body: content, credentials: "same-origin" });
   } catch {
-    throw new Problem(0, { detail: "the server does not answer" });
+    throw new Problem(0, { detail: "the server does not respond" });
   }
-  const text = await answer.text();
+  const text = await response.text();
   let found = null;
   try { found = text ? JSON.parse(text) : null; } catch { found = null; }
-  if (answer.status === 401 && session) onSignedOut();
-  if (!answer.ok) throw new Problem(answer.status, found ?? {});
+  if (response.status === 401 && session) onSignedOut();
+  if (!response.ok) throw new Problem(response.status, found ?? {});
   return found;
 }
 
@@ -56,17 +56,17 @@ const HINT = "skitter-signed-in";
 
 export async function resume() {
   if (!localStorage.getItem(HINT)) return null;
-  const answer = await fetch("/session", { credentials: "same-origin" });
-  if (!answer.ok && answer.status !== 401) throw new Problem(answer.status, {}); // of a proxy; the session may be good
-  session = answer.ok ? await answer.json() : null;
+  const response = await fetch("/session", { credentials: "same-origin" });
+  if (!response.ok && response.status !== 401) throw new Problem(response.status, {}); // of a proxy; the session may be good
+  session = response.ok ? await response.json() : null;
   if (!session) localStorage.removeItem(HINT);
   return session;
 }
 
 export async function signIn(token) {
-  const answer = await fetch("/session", { method: "POST", headers: { Authorization: `Bearer ${token}` }, credentials: "same-origin" });
-  const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Problem(answer.status, found);
+  const response = await fetch("/session", { method: "POST", headers: { Authorization: `Bearer ${token}` }, credentials: "same-origin" });
+  const found = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Problem(response.status, found);
   session = found;
   localStorage.setItem(HINT, "yes");
 }

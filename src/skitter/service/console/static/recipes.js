@@ -88,7 +88,7 @@ export function recipeView(main, name) {
   function drawTrial(found) {
     const fields = [...new Set(found.items.flatMap((item) => Object.keys(item ?? {})))];
     const shown = (value) => (value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
-    replace(outcome, h("p", null, text(found.url), ` answered with status ${found.status}: ${number(found.total_items)} items, ${number(found.total_requests)} requests.`));
+    replace(outcome, h("p", null, text(found.url), ` responded with status ${found.status}: ${number(found.total_items)} items, ${number(found.total_requests)} requests.`));
     replace(details,
       table("Items of the page", fields.map((one) => ({ title: visible(one), class: "value", cell: (item) => text(shown(item?.[one])) })), found.items, "The page has no items."),
       table("Requests of the page", [

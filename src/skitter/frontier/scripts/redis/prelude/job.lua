@@ -5,7 +5,7 @@
 -- them in one function this search took half of the time of a call.
 --
 -- KEYS: all keys of the job, always in this order.
--- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 call ('' if it may safely run twice),
+-- ARGV: 1 generation, 2 time ('': that of the server), 3 client, 4 number of the call (8; '' if it may safely run twice),
 --       5.. arguments of the script
 local JOB, QUEUE, DELAYED, READY, SLOTS, BUSY, GRANTS, LEASES, DEADLINES, GRANTED, SEEN, DEAD, COUNTERS,
   OUTPUTS, NOTES, ANSWERS, WORKERS, BY_WORKER, BY_HOST, BY_GROUP, BANNED, CLAIMED, OUTBOX, DELIVERED,
@@ -20,11 +20,14 @@ if meta[1] ~= ARGV[1] then
   return redis.error_reply('GONE the job is not the one that was opened')
 end
 
--- A call whose answer was lost is answered again; it does not run again.
+-- A call whose reply was lost gets the same reply again; it does not run again. Nor does one that was cancelled, and arrives after a
+-- later call of its client.
 if ARGV[4] ~= '' then
   local before = call('HGET', ANSWERS, ARGV[3])
   if before and sub(before, 1, #ARGV[4]) == ARGV[4] then
     return sub(before, #ARGV[4] + 9)
+  elseif before and struct.unpack('>I8', ARGV[4]) < struct.unpack('>I8', before) then
+    return redis.error_reply('LATE the client has made another call since')
   end
 end
 
@@ -131,6 +134,34 @@ local function is_waiting()
     call('HSET', JOB, 'active_at', active_at)
   end
   return now - active_at < config.wait_for_seeds
+end
+
+-- Format of a batch in CLAIMED: deadline(8, double) worker-length(1) worker, then the elements in MessagePack: key, value, score.
+local function pack_batch(deadline, worker, elements)
+  return pack('<d', deadline) .. string.char(#worker) .. worker .. elements
+end
+
+-- The worker and the elements of a batch.
+local function unpack_batch(batch)
+  local elements_at = 10 + byte(batch, 9)
+  return sub(batch, 10, elements_at - 1), sub(batch, elements_at)
+end
+
+-- A worker has left or is dead: end its claim of the seeds. The next worker that asks takes its batches; it cannot settle them.
+local function remove_worker(worker)
+  if call('HGET', JOB, 'seed_worker') == worker then
+    call('HDEL', JOB, 'seed_token', 'seed_worker', 'seed_deadline')
+  end
+  call('HDEL', WORKERS, worker)
+  call('ZREM', ALIVE, worker, '?' .. worker)
+  local batches = call('HGETALL', CLAIMED)
+  for i = 1, #batches, 2 do
+    local owner, elements = unpack_batch(batches[i + 1])
+    if owner == worker then
+      call('HDEL', CLAIMED, batches[i])
+      call('HSET', CLAIMED, 'free ' .. batches[i], pack_batch(0, '', elements))
+    end
+  end
 end
 
 local function has_external_seeds()

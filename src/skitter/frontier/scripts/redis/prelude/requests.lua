@@ -60,7 +60,7 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
 
   local taken = {} -- for each entry of this call: '1' if it was added, '0' if it was known or refused
 
-  -- The second part of the answers of add and commit. ARGV[6] is '1': which entries were added; 'recrawls': their number.
+  -- The second part of the replies to add and commit. ARGV[6] is '1': which entries were added; 'recrawls': their number.
   local function report()
     if ARGV[6] == 'recrawls' then
       return '|' .. recrawls
@@ -371,8 +371,8 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     call_with_many('HSET', COUNTERS, after)
   end
 
-  -- Write everything, and store the answer in case that the call is repeated.
-  local function finish(answer)
+  -- Write everything, and store the reply in case that the call is repeated.
+  local function finish(reply)
     settle()
     write_slots()
     write_seen()
@@ -389,9 +389,9 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     end
     call_with_many('HSET', JOB, job_fields)
     if ARGV[4] ~= '' then
-      call('HSET', ANSWERS, ARGV[3], ARGV[4] .. pack('<d', now) .. answer)
+      call('HSET', ANSWERS, ARGV[3], ARGV[4] .. pack('<d', now) .. reply)
     end
-    return answer
+    return reply
   end
 
   return split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read_leases, lease_of, write_lease,
