@@ -77,7 +77,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name at its first use: a command that needs no fetcher does not pay for one."""
+    """Import a public name on first use, so that for example a command without a fetcher does not import one."""
     for module, names in _MODULES.items():
         if name in names:
             return getattr(import_module(f"skitter.{module}"), name)

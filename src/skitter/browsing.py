@@ -1,6 +1,6 @@
 """What a browser does with a page: when the page is complete, and the actions on it, as plain data.
 
-The data is stored with the request, so any worker of the fleet can carry it out.
+The data is stored with the request, so any worker can perform the actions.
 """
 
 from __future__ import annotations
@@ -96,14 +96,14 @@ class Wait(_Action, frozen=True, tag="wait"):
 
 
 class Evaluate(_Action, frozen=True, tag="evaluate"):
-    """Run JavaScript. Its result, a value that JSON can hold, becomes ``response.captured[name]``."""
+    """Run JavaScript. Its result, which must be a JSON value, becomes ``response.captured[name]``."""
 
     script: str
     name: str = "result"
 
 
 class Screenshot(_Action, frozen=True, tag="screenshot"):
-    """Take a picture (PNG) of the page or of one element. It becomes ``response.captured[name]``.
+    """Take a screenshot (PNG) of the page or of one element. It becomes ``response.captured[name]``.
 
     ``full_page``: the whole page, not only the visible part.
     """
@@ -150,7 +150,7 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     keep_page: bool = False
 
     def __post_init__(self) -> None:
-        """Check the regular expression. Raises ValueError, which msgspec reports as a validation error."""
+        """Check the regular expression. Raises :class:`ValueError`, which msgspec reports as a validation error."""
         try:
             compile_pattern(self.record)
         except re.error as error:
@@ -158,11 +158,11 @@ class Browsing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def needs_browser(self) -> bool:
-        """Whether a fetch by HTTP cannot give what the request asks for, even if the page needs no JavaScript."""
+        """Whether the request needs a browser even if the page needs no JavaScript."""
         return bool(self.actions or self.init_script or self.record or self.keep_page)
 
     def over(self, general: Browsing) -> Browsing:
-        """Return this with missing values taken from a more general one."""
+        """Return these options, with missing values taken from more general options."""
         names = self.__struct_fields__
         return Browsing(**{name: getattr(self, name) or getattr(general, name) for name in names})
 
@@ -193,5 +193,5 @@ def browsing_of(value: Browsing | Mapping[str, Any]) -> Browsing:
 
 
 def remaining(browsing: Browsing, done: int) -> Browsing:
-    """Return the options without the first ``done`` actions, for the page to which an action has led."""
+    """Return the options without the first ``done`` actions, for a page that an action has opened."""
     return msgspec.structs.replace(browsing, wait_for="", actions=browsing.actions[done:])

@@ -1,4 +1,4 @@
-"""Page directives: what a page asks of programs that index, follow or mine it.
+"""Page directives: rules of a page for programs that index, follow or mine it.
 
 They come from ``X-Robots-Tag`` headers, ``<meta name=robots>``, ``<link>`` elements, the TDM Reservation Protocol and,
 during a crawl, the ``Content-Signal`` lines of robots.txt and the tdmrep.json of the site.
@@ -18,7 +18,7 @@ import msgspec
 from skitter.web.headers import parse_date
 
 _FLAGS = {"noindex", "nofollow", "noarchive", "nosnippet", "noimageindex", "noai", "noimageai"}
-# These patterns are compiled at their first use.
+# These patterns are compiled on first use.
 _UNAVAILABLE = r"(?i)unavailable_after\s*:\s*((?:[a-z]{3,9},\s*)?[^,]+)"
 _LINK_VALUES = r'<([^<>]*+)>((?:\s*+;(?:"[^"]*+"|[^;,"])*+)*+)'
 _PARAMETERS = r';((?:"[^"]*+"|[^;,"])*+)'
@@ -29,7 +29,7 @@ _ZONES = {"EST": "-0500", "EDT": "-0400", "CST": "-0600", "CDT": "-0500", "MST":
 
 
 class Directives(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The directives of one page. A flag that several sources give holds if one of them gives it."""
+    """The directives of one page. A flag is set if at least one source sets it."""
 
     noindex: bool = False
     """The page must not be in an index. ``none`` means ``noindex, nofollow``."""
@@ -49,9 +49,9 @@ class Directives(msgspec.Struct, frozen=True, omit_defaults=True):
     alternates: dict[str, str] = {}
     """Absolute URLs of translations by language tag (``hreflang``)."""
     tdm_reservation: bool | None = None
-    """Whether the rights of text and data mining are reserved (TDMRep). ``None``: nothing says so."""
+    """Whether the rights of text and data mining are reserved (TDMRep). ``None``: not stated."""
     tdm_policy: str | None = None
-    """URL of the policy that belongs to the reservation."""
+    """URL of the policy for the reserved rights."""
     content_signals: dict[str, bool] = {}
     """Uses that the robots.txt of the host allows (``True``) or forbids: ``search``, ``ai-input``, ``ai-train``. Only the settings
     know them; :meth:`Response.directives <skitter.Response.directives>` does not read robots.txt.
@@ -66,7 +66,7 @@ class Directives(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
     def over(self, site: Directives) -> Directives:
-        """Return these directives with those that the site gives.
+        """Return these directives, combined with the directives of the site.
 
         Values of the page supersede those of tdmrep.json (TDMRep, "Processing priority").
         """
@@ -80,17 +80,17 @@ class Directives(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reserves_mining(self) -> bool:
-        """Whether the page reserves text and data mining, or forbids to train models with it."""
+        """Whether the page reserves text and data mining, or forbids training models with it."""
         return self.noai or self.tdm_reservation is True or self.content_signals.get("ai-train") is False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the directives that the page gives, as plain data."""
+        """Return the directives that are set, as plain data."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
 
 class RobotsDirectives:
-    """Collects rules for crawlers in general, and for one crawler by its product token."""
+    """Collects rules for all crawlers, and for one crawler by its product token."""
 
     def __init__(self, token: str) -> None:
         self._token = token.lower()
@@ -98,7 +98,7 @@ class RobotsDirectives:
         self.unavailable_after: float | None = None
 
     def read_header(self, value: str) -> None:
-        """Read an ``X-Robots-Tag`` value, for all crawlers or after ``NAME:`` for one."""
+        """Read an ``X-Robots-Tag`` value, which is for all crawlers or, after ``NAME:``, for one crawler."""
         found = re.match(_AGENT, value)
         if found is not None and found[1].lower() not in _VALUED:
             if found[1].lower() != self._token:
@@ -107,7 +107,7 @@ class RobotsDirectives:
         self.read(value)
 
     def read_meta(self, name: str, value: str) -> None:
-        """Read the content of a ``<meta>`` with the name ``robots`` or that of a crawler."""
+        """Read the content of a ``<meta>`` element whose name is ``robots`` or the name of a crawler."""
         if name.strip().lower() in {"robots", self._token}:
             self.read(value)
 
@@ -139,7 +139,7 @@ def _time_of(text: str) -> float | None:
 
 
 def tdm_of(values: Mapping[str, str]) -> tuple[bool | None, str | None]:
-    """Return reservation and policy of TDMRep, from headers or ``<meta>`` elements by their lower-case names."""
+    """Return the TDMRep reservation and policy, from headers or ``<meta>`` elements by their lower-case names."""
     reservation = {"1": True, "0": False}.get(values.get("tdm-reservation", "").strip())
     return reservation, values.get("tdm-policy", "").strip() or None if reservation else None
 

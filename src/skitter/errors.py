@@ -123,7 +123,7 @@ def did_you_mean(wrong: object, known: Iterable[str]) -> str:
 
 
 def with_article(noun: str) -> str:
-    """Return a noun, such as the name of a class, after its indefinite article: ``an object``, ``a lock``."""
+    """Return a noun, such as the name of a class, with its indefinite article: ``an object``, ``a lock``."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 

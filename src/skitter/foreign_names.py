@@ -199,7 +199,7 @@ META = {
     "bindaddress": "remove it",
     "cookiejar": "write Request(session='NAME')",
     "dont_cache": "remove it; the setting cache_dir is for development",
-    "dont_merge_cookies": "write Request(session='NAME') with a name of its own",
+    "dont_merge_cookies": "write Request(session='NAME') with a separate name",
     "dont_obey_robotstxt": "use the setting robots",
     "dont_redirect": "add the statuses to the setting allowed_statuses",
     "dont_retry": "write Request(max_retries=0)",
@@ -380,7 +380,7 @@ CRAWLEE_SETTINGS = {
     "session_pool": "write sessions",
     "use_session_pool": "write sessions",
 }
-"""What to write instead of an option of a crawler of Crawlee, which a user may take for a setting."""
+"""What to write instead of an option of a Crawlee crawler that a user may take for a setting."""
 
 CRAWLEE_NAMES = {
     "AdaptivePlaywrightCrawler": "write Spider, with the setting fetcher='adaptive'",
@@ -441,7 +441,7 @@ CRAWLEE_MEMBERS = {
         "use_state": "count with self.stats.inc_value(), or pass values in meta",
     },
 }
-"""What to write instead of an attribute of a context of Crawlee or its request, by the class of ours that lacks it."""
+"""What to write instead of an attribute of Crawlee's contexts and requests, by the class of skitter that lacks it."""
 
 
 def remedy_for(error: BaseException) -> str | None:
@@ -462,7 +462,7 @@ def remedy_for(error: BaseException) -> str | None:
 
 
 def remedy_for_object(value: object) -> str | None:
-    """Return what to write instead of an object of Scrapy; ``None`` if the object is not one of Scrapy."""
+    """Return what to write instead of an object of Scrapy; ``None`` for other objects."""
     if not _is_of_scrapy(value):
         return None
     name = type(value).__name__

@@ -1,4 +1,4 @@
-"""Forms: requests that send a form of a page as a browser does, and the bodies of such requests."""
+"""Forms: requests that send a form of a page like a browser, and the bodies of such requests."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def form_request(
     Raises :class:`~skitter.errors.FormError`.
     """
     form2request = need("form2request", "forms", "forms")
-    # The tree of lxml keeps fields inside a form that HTML5 takes out of it, as in <table><form><tr>.
+    # lxml's tree keeps fields inside a form that an HTML5 parser moves out of it, as in <table><form><tr>.
     page = parsel_selector(text=response.text, type="html", base_url=response.base_url)
     form = _form_in(page, css, response)
     unsent = _names(form.root)
@@ -113,7 +113,7 @@ def _form_in(page: Any, css: str, response: Response) -> Any:
 def _clicked_button(form: Any, click: str | bool, css: str, response: Response) -> Any:
     """Return the button that sends a form; ``False`` if no button is clicked.
 
-    ``click``: a query for the button, or whether to click the first one, if there is any.
+    ``click``: a query for the button, or whether to click the first button, if the form has one.
     """
     if isinstance(click, str):
         buttons = _matches(form, click, "click")
@@ -146,7 +146,7 @@ def _unsendable(response: Response, css: str, reason: str) -> FormError:
 
 
 def _take_fields(page: Any, form: Any) -> None:
-    """Add to a form the fields outside it that name it, and remove fields that it does not send."""
+    """Add fields outside the form that refer to it, and remove fields that it does not send."""
     name = form.get("id")
     for control in page.xpath(f"//{_CONTROLS}[@form]"):
         if name and control.get("form") == name:
@@ -168,11 +168,11 @@ def _names(form: Any) -> dict[str, None]:
 
 
 def _warn_of_unknown(known: Mapping[str, None], fields: Mapping[str, Any]) -> None:
-    """Warn of values for fields that a form does not have, once for each line of a spider that sends them."""
+    """Warn about values for fields that a form does not have, once for each line of a spider that sends them."""
     for name, value in fields.items():
         if name not in known and value is not None:
             warnings.warn(
-                f"the form has no field {name!r}, which is sent nevertheless; its fields are {', '.join(known)}",
+                f"the form has no field {name!r}, which is sent anyway; its fields are {', '.join(known)}",
                 stacklevel=4,
             )
 
@@ -202,7 +202,7 @@ def _with_image_button(pairs: Pairs, button: Any) -> Pairs:
 
 
 def _method_and_enctype(form: Any, button: Any) -> tuple[str, str]:
-    """Return the method and the encoding type in lower case; those of the button take precedence."""
+    """Return the method and the encoding type in lower case. Attributes of the button take precedence."""
 
     def value(name: str) -> str:
         override = None if button is False else button.get(f"form{name}")
@@ -212,7 +212,7 @@ def _method_and_enctype(form: Any, button: Any) -> tuple[str, str]:
 
 
 def _codec(form: Any, response: Response) -> str:
-    """Return the codec of the fields: that of ``accept-charset``, or of the page; UTF-8 in place of UTF-16."""
+    """Return the codec of the fields, from ``accept-charset`` or the page. UTF-16 is replaced by UTF-8."""
     for label in (form.get("accept-charset") or "").replace(",", " ").split():
         try:
             "".encode(label)
@@ -254,7 +254,7 @@ def _part(value: str | FormFile, codec: str, *, is_file: bool) -> bytes | FormFi
     if isinstance(value, FormFile):
         return value
     if is_file and not value:
-        return FormFile("", b"")  # as browsers send a field without a file
+        return FormFile("", b"")  # what browsers send for a field without a file
     return _line_ends(value).encode(codec, "xmlcharrefreplace")
 
 

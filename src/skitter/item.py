@@ -60,7 +60,7 @@ def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists, tuples, dicts.
 
     ``keep``: types such as ``bytes`` and ``datetime`` whose values are not converted, at any depth.
-    Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
+    Raises :class:`~skitter.errors.StoreError` like :func:`encode_item`.
     """
     try:
         fields = msgspec.to_builtins(item, builtin_types=keep, str_keys=True, enc_hook=_plain)
@@ -110,7 +110,7 @@ _PACKED: tuple[tuple[type, Callable[[Any], str], Callable[[str], Any]], ...] = (
     ),
     (int, str, int),
 )
-"""Types that MessagePack would change, or cannot encode, with their text forms. The position is the code of the type."""
+"""Types that MessagePack would change or cannot encode, with their string forms. The position is the code of the type."""
 _KEPT = (bytes, *(kind for kind, _, _ in _PACKED if kind is not int))
 
 
@@ -121,13 +121,13 @@ class _PackedItem(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     fields: bytes
     classes: tuple[str, ...] = ()
-    """Empty for a dict. Items that older versions of skitter stored have none."""
+    """Empty for a dict, and for items that older versions of skitter stored."""
 
 
 def pack_items(items: Iterable[Any]) -> bytes:
-    """Return items in a form that is stored and read back with :func:`unpack_items`.
+    """Return the stored form of items, which :func:`unpack_items` reads.
 
-    Raises :class:`~skitter.errors.StoreError` as :func:`encode_item` does.
+    Raises :class:`~skitter.errors.StoreError` like :func:`encode_item`.
     """
     packed = []
     for item in items:
@@ -142,12 +142,12 @@ def pack_items(items: Iterable[Any]) -> bytes:
 
 
 class UnpackedItem(dict[str, Any]):
-    """An item that was stored, as a dict."""
+    """A stored item as a dict."""
 
     kind: str = ""
-    """The name of its class; empty for a dict."""
+    """The name of the item's class; empty for a dict."""
     classes: tuple[str, ...] = _DICT
-    """The dotted paths of its class and of the base classes; see :func:`class_paths`."""
+    """The dotted paths of the item's class and its base classes, see :func:`class_paths`."""
 
 
 def unpack_items(packed: bytes) -> list[UnpackedItem]:
@@ -230,7 +230,7 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a plain value with a change of each text in it, at any depth, keys included."""
+    """Return a plain value with ``change`` applied to each string in it, at any depth, including keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, (list, tuple)):
@@ -241,7 +241,7 @@ def map_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def without_surrogates(value: Any) -> Any:
-    """Replace each lone surrogate by U+FFFD. JSON texts may contain them, but UTF-8 cannot encode them."""
+    """Replace each lone surrogate by U+FFFD. JSON texts may contain lone surrogates, but UTF-8 cannot encode them."""
     return map_texts(value, lambda text: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 

@@ -22,10 +22,10 @@ _BOUND = re.compile(r"^Expected `[^`]*` (of length|matching|>=|>|<=|<|that's)|^I
 
 
 class Violation(NamedTuple):
-    """A field of an item that violates the schema, and how: ``missing``, ``type``, ``value`` or ``extra``."""
+    """A field of an item that violates the schema, and the kind of violation: ``missing``, ``type``, ``value`` or ``extra``."""
 
     field: str
-    """Path of the field, such as ``offers.price``; the places of lists are left out. Empty: the item as a whole."""
+    """Path of the field, such as ``offers.price``, without the indexes of lists. Empty: the item as a whole."""
     kind: str
 
 
@@ -33,7 +33,7 @@ class ItemSchema(Protocol):
     """A compiled schema."""
 
     def violations(self, item: Any) -> list[Violation]:
-        """Return the violations of an item, each field and kind once; none if it is valid."""
+        """Return the violations of an item, once for each field and kind. Empty for a valid item."""
 
 
 def make_item_schema(value: Any) -> ItemSchema:
@@ -75,7 +75,7 @@ class _ClassSchema:
 
     def violations(self, item: Any) -> list[Violation]:
         try:
-            # As texts, dates and decimal numbers are what the outputs contain, and what a class may ask for as such.
+            # Dates and decimal numbers are strings here, as in the outputs. The class may declare either type.
             msgspec.convert(item_fields(item), self._kind)
         except msgspec.ValidationError as error:
             return [_violation_of(str(error))]
@@ -97,7 +97,7 @@ def _violation_of(text: str) -> Violation:
 class _PydanticSchema:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
-        # A model exists only if the package is installed.
+        # A pydantic model can only exist if the package is installed.
         self._error: type[Exception] = import_module("pydantic").ValidationError
 
     def violations(self, item: Any) -> list[Violation]:

@@ -1,8 +1,8 @@
-"""Selection of links: by pattern, domain and extension, by place and text, and by the rules of a spider.
+"""Selection of links: by pattern, domain and extension, by region and text, and by the rules of a spider.
 
-Names and arguments are those of Scrapy. ``response.follow_all(allow=...)`` selects links for one call, a
+Names and arguments are the same as in Scrapy. ``response.follow_all(allow=...)`` selects links for one call, a
 :class:`LinkExtractor` describes a selection that several callbacks share, and ``rules`` of a spider follow links without
-a callback of its own.
+a callback.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class LinkFilter:
         )
 
     def select(self, base_url: str, hrefs: Sequence[str]) -> list[str]:
-        """Return the raw links of a page whose URLs are admitted, in order."""
+        """Return the raw links of a page with admitted URLs, in order."""
         urls = join_all(base_url, hrefs)
         return [href for href, url in zip(hrefs, urls, strict=True) if url is not None and self.admits(url)]
 
@@ -143,7 +143,7 @@ class Link(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class LinkExtractor:
-    """Selects links of a page. The arguments are those of Scrapy's ``LinkExtractor``.
+    """Selects links of a page. The arguments are the same as for Scrapy's ``LinkExtractor``.
 
     ``allow``, ``deny``, ``allow_domains``, ``deny_domains``, ``deny_extensions``
         See :class:`LinkFilter`. ``deny_extensions`` is :data:`IGNORED_EXTENSIONS` by default.
@@ -158,7 +158,7 @@ class LinkExtractor:
     ``unique``
         Return links with the same canonical URL once.
     ``process_value``
-        Function that takes the value of each attribute and returns the link in it, or ``None`` to pass over it.
+        Function that takes the value of each attribute and returns the link in it, or ``None`` to skip it.
     ``strip``
         Remove whitespace around values before ``process_value``.
     """
@@ -238,9 +238,9 @@ class LinkExtractor:
                         elements.append((text, "nofollow" in attributes.get("rel", "").lower().split()))
                         values.append(attributes[name])
 
-        def link(url: str, place: int) -> Link:
-            text, nofollow = elements[place]
-            return Link(url, text, (values[place].partition("#")[2]).strip(), nofollow)
+        def link(url: str, index: int) -> Link:
+            text, nofollow = elements[index]
+            return Link(url, text, (values[index].partition("#")[2]).strip(), nofollow)
 
         return self._admitted(response, self._processed(values), link)
 
@@ -281,10 +281,10 @@ class LinkExtractor:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of a spider: which links to follow, and what to do with their pages. The arguments are those of Scrapy.
+    """A rule of a spider: which links to follow, and what to do with their pages. The arguments are the same as in Scrapy.
 
     ``link_extractor``
-        The links. Default: all.
+        Selects the links. Default: all links.
     ``callback``
         Name of the spider method for the pages. ``None``: no items, only links.
     ``cb_kwargs``
@@ -292,7 +292,7 @@ class Rule:
     ``follow``
         Whether the rules also apply to these pages. Default: only without a callback.
     ``process_links``
-        Function, or name of a spider method, that takes the list of :class:`Link` and returns those to follow.
+        Function, or name of a spider method, that takes a list of :class:`Link` and returns the links to follow.
     ``process_request``
         Function, or name of a spider method, that takes a request and the response with its link, and returns a request or
         ``None`` to leave it out. It creates a request for each link, so a rule without it is faster.
@@ -323,7 +323,7 @@ class Rule:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Fields of the requests. The callback is stored by name, with :data:`RULES` in front if the rules apply again."""
+        """Fields of the requests. The callback is stored by name, after the prefix :data:`RULES` if the rules apply again."""
         name = Request("", self.callback, errback=self.errback)
         follows = self.callback is None if self.follow is None else self.follow
         stored = f"{RULES}{name.callback or ''}" if follows else name.callback

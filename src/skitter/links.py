@@ -1,4 +1,4 @@
-"""Links: all links of a page that a callback follows as one batch.
+"""Links: all links of a page that a callback follows, as one batch.
 
 ``yield response.follow_all("a")`` passes the raw ``href`` values to the engine together. They are joined, normalized,
 checked against the scope and looked up among the known URLs as one batch, and a request object is created only for a new URL. Iterating over

@@ -1,7 +1,7 @@
 """Monitors: rules about the figures of a pass, such as ``items >= 0.8 * median(items, 5)``.
 
-A rule is a condition in a small language that Python's parser reads and a whitelist restricts. Nothing is executed. The
-reference of the language is in the guide on monitors.
+A rule is a condition in a small language. Python's parser parses it, and only an allowed subset of the syntax is accepted.
+No code is executed. The guide on monitors contains the reference of the language.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from skitter.errors import SettingsError, did_you_mean
 
 MAX_RULES = 100
 MAX_LENGTH = 500
-"""Characters of a rule."""
+"""Maximum characters of a rule."""
 _MAX_NODES = 200
 _MAX_PASSES = 1000
 """Maximum number of earlier passes that a rule may use."""
@@ -42,7 +42,7 @@ _HISTORY: dict[str, Callable[[Sequence[float]], float]] = {
     "median": _median, "mean": lambda values: math.fsum(values) / len(values), "min": min, "max": max,
     "previous": lambda values: values[0],
 }  # fmt: skip
-"""Functions of earlier passes, of their values with the newest first."""
+"""Functions over the values of earlier passes, newest first."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _TIME = r"(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"  # compiled at its first use
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
@@ -60,14 +60,14 @@ class MonitorRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     """Name in reports. Default: the rule."""
     during: Literal["", "warn", "stop"] = ""
-    """What to do as soon as the rule is violated during the run: report it, or stop the job as well. Empty: the rule is
-    judged at the end only."""
+    """What to do as soon as the rule is violated during the run: only report it, or also stop the job. Empty: the rule is
+    judged only at the end."""
     after: int = 100
     """Minimum number of pages before the rule is judged during the run."""
 
     @property
     def title(self) -> str:
-        """The name, or else the rule."""
+        """The name of the monitor or, without a name, the rule."""
         return self.name or self.rule
 
 
@@ -95,7 +95,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class _Pass(NamedTuple):
-    """What a rule is evaluated on."""
+    """The data that a rule is evaluated with."""
 
     figures: Figures
     history: Sequence[Figures]
@@ -119,7 +119,7 @@ class CompiledMonitor:
         self.passes = 0
         """Number of earlier passes that the rule uses."""
         self._times: dict[int, float] = {}
-        """Seconds of the times in the rule, by their offset."""
+        """The times in the rule, in seconds, by offset."""
         root = self._parse()
         is_not = isinstance(root, ast.UnaryOp) and isinstance(root.op, ast.Not)
         if not is_not and not isinstance(root, (ast.Compare, ast.BoolOp)):
@@ -128,11 +128,11 @@ class CompiledMonitor:
 
     @property
     def fields_with_values(self) -> list[str]:
-        """The fields whose values are counted."""
+        """The fields whose values have to be counted."""
         return [figure.argument for figure in self.figures if figure.name == "new_values"]
 
     def judge(self, figures: Figures, history: Sequence[Figures] = (), at: float = 0.0) -> Verdict:
-        """Judge the figures of a pass. ``history``: those of earlier passes, newest first."""
+        """Judge the figures of a pass. ``history``: figures of earlier passes, newest first."""
         used: dict[str, float] = {}
         found = self._evaluate(_Pass(figures, history, used))
         passed = None if found is None else bool(found)
@@ -147,7 +147,7 @@ class CompiledMonitor:
             raise self._refusal(f"a rule of {len(text)} characters", f"use at most {MAX_LENGTH}")
         replaced = re.sub(_TIME, self._take_time, text)
         try:
-            # As bytes, offsets are those of the encoded text. The parser drops blanks in front, but reports their number.
+            # The parser skips leading blanks, but counts them in its offsets. Offsets are in bytes of UTF-8.
             tree = ast.parse(replaced.strip(), mode="eval")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             column = error.offset if isinstance(error, SyntaxError) and error.offset else 1
@@ -161,7 +161,7 @@ class CompiledMonitor:
         return tree.body
 
     def _take_time(self, match: re.Match[str]) -> str:
-        """Replace a time such as ``2h`` by a name of the same length, so that positions stay as they are."""
+        """Replace a time such as ``2h`` by a name of the same length, so that positions do not change."""
         start = len(self._text[: match.start()].lstrip().encode())
         self._times[start] = float(match[1]) * _UNITS[match[2]]
         return "_" * len(match[0])
@@ -290,7 +290,7 @@ def _number(value: object) -> float | None:
 
 
 def _divided(left: float, right: float) -> float | None:
-    """Divide. A share of nothing is unknown; anything else divided by zero is infinite."""
+    """Divide. Zero divided by zero is unknown. Any other number divided by zero is infinite."""
     if right:
         return left / right
     return math.copysign(math.inf, left) if left else None
@@ -314,7 +314,7 @@ def _combined(act: Callable[[float, float], float | None], left: _Evaluate, righ
 
 
 def _joined(parts: Sequence[_Evaluate], decisive: float) -> _Evaluate:
-    """Three-valued AND (``decisive``: 0) or OR (1): unknown if a part is unknown and no part decides."""
+    """Three-valued AND (``decisive``: 0) or OR (1): unknown if a part is unknown and no other part decides the result."""
 
     def evaluate(seen: _Pass) -> float | None:
         found = [part(seen) for part in parts]
@@ -324,9 +324,9 @@ def _joined(parts: Sequence[_Evaluate], decisive: float) -> _Evaluate:
 
 
 def compile_monitors(declared: Sequence[str | Mapping[str, Any]]) -> list[CompiledMonitor]:
-    """Return the rules of the setting ``monitors``: texts, or objects with the fields of :class:`MonitorRule`.
+    """Return the rules of the setting ``monitors``: strings, or objects with the fields of :class:`MonitorRule`.
 
-    Raises :class:`~skitter.errors.SettingsError` that names the monitor and the position of the mistake.
+    Raises a :class:`~skitter.errors.SettingsError` that names the monitor and the position of the mistake.
     """
     if len(declared) > MAX_RULES:
         raise SettingsError(f"{len(declared)} monitors", remedy=f"use at most {MAX_RULES}", field="monitors")
@@ -345,14 +345,14 @@ def compile_monitors(declared: Sequence[str | Mapping[str, Any]]) -> list[Compil
         if title in titles[:place]:
             raise SettingsError(
                 f"two monitors are named {title!r:.80}",
-                remedy="give each a name of its own",
+                remedy="give each monitor a different name",
                 field=f"monitors[{place}]",
             )
     return rules
 
 
 def describe(verdict: Verdict) -> str:
-    """Return a verdict in one line: the rule and the figures that it used."""
+    """Return a verdict on one line: the rule and the figures that it used."""
     values = ", ".join(f"{name} = {value:.6g}" for name, value in verdict.values.items())
     name = "" if verdict.monitor == verdict.rule else f"{verdict.monitor}: "
     return f"{name}{verdict.rule}" + (f" ({values})" if values else "")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
 FILE_MODULE = "skitter_spider_"
-"""Begins the name of the module of a spider file. The rest is the name of the file."""
+"""Prefix of the name of a spider file's module. The rest is the name of the file."""
 
 _DOTTED = r"(?s)([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)(?::(.*))?"  # compiled at its first use
 
@@ -40,7 +40,7 @@ class PluginKind(msgspec.Struct, frozen=True):
     group: str
     """Group of the entry points with which other packages register plugins of this kind."""
     built_in: Mapping[str, Any]
-    """The plugins of skitter by name. A text ``package.module:Name`` is loaded when it is wanted."""
+    """The built-in plugins by name. A string ``package.module:Name`` is loaded on first use."""
     error: type[SkitterError]
     """Class of the error that is raised for a plugin that cannot be loaded."""
 
@@ -67,7 +67,7 @@ class PluginKind(msgspec.Struct, frozen=True):
         )
 
     def at_path(self, text: str) -> tuple[Any, str] | None:
-        """Return the object at a dotted path and the argument after it, or ``None`` for another form of text.
+        """Return the object at a dotted path and the argument after it, or ``None`` if the text has another form.
 
         Raises an error of the kind if the module exists but cannot be imported, or lacks the name.
         """
@@ -88,7 +88,7 @@ class PluginKind(msgspec.Struct, frozen=True):
             ) from error
 
     def find(self, text: str) -> tuple[Any, str]:
-        """Return the plugin of a text ``NAME``, ``NAME:ARGUMENT`` or a dotted path, and the argument.
+        """Return the plugin for ``NAME``, ``NAME:ARGUMENT`` or a dotted path, and the argument.
 
         Raises an error of the kind for an unknown name; the remedy lists the known names.
         """
@@ -104,14 +104,14 @@ class PluginKind(msgspec.Struct, frozen=True):
         return found
 
     def known(self) -> list[str]:
-        """Return the names of the built-in and the installed plugins."""
+        """Return the names of built-in and installed plugins."""
         return sorted({*self.built_in, *(point.name for point in _offered(self.group))})
 
 
 @functools.cache  # a search takes 15 to 30 ms with 280 installed packages
 def _offered(group: str) -> EntryPoints:
-    """Return the entry points of the packages that are installed when the first of them is needed."""
-    # Most jobs name only built-in parts, and need not wait for the machinery that reads installed packages.
+    """Return the entry points of the packages that are installed at the time of the first call."""
+    # Most jobs only use built-in plugins, and should not wait for the import of importlib.metadata.
     from importlib.metadata import entry_points  # noqa: PLC0415 - see the comment above
 
     return entry_points(group=group)
@@ -132,7 +132,7 @@ def _exists(module: str) -> bool:
 
 @contextmanager
 def needing(extra: str, purpose: str, kind: type[SkitterError] = UsageError) -> Iterator[None]:
-    """Enclose the imports of an optional dependency.
+    """Context manager for the imports of an optional dependency.
 
     If a package is missing, raises ``kind`` (default: :class:`~skitter.errors.UsageError`), which names the extra to
     install.
@@ -147,6 +147,6 @@ def needing(extra: str, purpose: str, kind: type[SkitterError] = UsageError) -> 
 
 
 def need(module: str, extra: str, purpose: str) -> Any:
-    """Import a package of an optional dependency without type information. Raises the errors of :func:`needing`."""
+    """Import an optional package that has no type information. Raises the same errors as :func:`needing`."""
     with needing(extra, purpose):
         return importlib.import_module(module)

@@ -79,7 +79,7 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(map(Rate.parse, self.rates))
 
     def over(self, general: HostLimits) -> HostLimits:
-        """Return these limits, with missing values taken from more general ones."""
+        """Return these limits, with missing values taken from more general limits."""
         return HostLimits(
             delay=general.delay if self.delay is None else self.delay,
             jitter=general.jitter if self.jitter is None else self.jitter,
@@ -109,7 +109,7 @@ _DEFAULT_LIMITS = HostLimits(jitter=0.0, concurrency_per_slot=DEFAULT_CONCURRENC
 
 
 class LimitRule(HostLimits, frozen=True, kw_only=True):
-    """Limits for the hosts that a pattern matches. The first rule that matches wins.
+    """Limits for the hosts that a pattern matches. The first matching rule applies.
 
     ``domain_glob`` (``*.example.com``) or ``domain_regexp`` must match the whole host name, with or without its port.
     """
@@ -146,9 +146,9 @@ class LimitRule(HostLimits, frozen=True, kw_only=True):
 class Politeness:
     """Maps hosts to slots, and slots to their limits.
 
-    ``queues``: limits of the queues that have their own. ``domains``: limits of hosts by domain, with its subdomains; the
-    longest matching domain applies. Neither changes the slots. Limits of a rule take precedence over those of a domain,
-    and these over those of a queue.
+    ``queues``: limits of queues, if they have any. ``domains``: limits of hosts by domain, including subdomains; the
+    longest matching domain applies. Neither changes the slots. Limits of a rule take precedence over limits of a domain,
+    which take precedence over limits of a queue.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Politeness:
 
     @property
     def unit(self) -> SlotUnit:
-        """The kind of the slots of hosts that no rule matches."""
+        """The kind of slots for hosts that no rule matches."""
         return self._unit
 
     def policy_of(self, slot: str) -> HostLimits:

@@ -17,7 +17,7 @@ EVERY_OTHER = "*"
 
 QueueQuotas = Mapping[str, int]
 """Maximum number of requests that a worker takes from each queue. A queue without an entry is not served, unless
-:data:`EVERY_OTHER` has one."""
+:data:`EVERY_OTHER` has an entry."""
 
 BAR = "|"
 """Separates the queue from the slot in a slot key."""

@@ -1,4 +1,4 @@
-"""Request: an immutable request, which is stored without pickle and refers to its callback by name."""
+"""Request: an immutable request that refers to its callback by name and is stored without pickle."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from skitter.web.headers import with_defaults
 from skitter.web.urls import canonical
 
 RECORD_VERSION = 1
-"""First byte of every stored record. A reader refuses unknown versions."""
+"""First byte of every stored record. Readers reject unknown versions."""
 
 FINGERPRINT_VERSION = 1
-"""Version of the fingerprint algorithm, stored with each job. It changes whenever a request would get another fingerprint."""
+"""Version of the fingerprint algorithm, stored with each job. It changes when fingerprints of existing requests change."""
 
 
 FormFields = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 if TYPE_CHECKING:
     type_of_callback = str | Callable[..., Any] | None
-else:  # what is kept is always the name
+else:  # the stored value is always the name
     type_of_callback = str | None
 
 
@@ -59,7 +59,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
     ``dont_filter``
         Skip the duplicate test. The request is still counted and leased like any other.
     ``cookies``
-        Cookies of this request only, sent in addition to those of its ``session``.
+        Cookies of this request only, sent in addition to the cookies of its ``session``.
     ``session``
         Name of the cookie jar that this request reads and writes. Default: the shared jar ``""``.
     ``fingerprint_keys``
@@ -314,7 +314,7 @@ def _name_of_function(callback: Any) -> CallbackName:
 
 
 _name_of_method = lru_cache(maxsize=16)(_name_of_function)
-"""Only names of methods are cached: a nested function would keep its page in memory."""
+"""Only names of methods are cached, because a nested function would keep its page in memory."""
 
 
 def _codec(encoding: str) -> str:
@@ -351,9 +351,9 @@ _VERSION_BYTE = bytes([RECORD_VERSION])
 _REJECTED = b"!"
 """First byte of the record of a rejected seed."""
 SCRAPY_REQUEST, SCRAPY_ITEM = "scrapy", "scrapy_item"
-"""Keys of ``meta`` with the packed fields of a request of a Scrapy project, and with a packed item of its ``start()``."""
+"""Keys of ``meta`` for the packed fields of a request of a Scrapy project, and for a packed item of its ``start()``."""
 SCRAPY_KEYS = frozenset({SCRAPY_REQUEST, SCRAPY_ITEM})
-"""A request with one of them has a fingerprint that only the project can make."""
+"""Only the Scrapy project can compute the fingerprint of a request with one of these keys."""
 
 
 def encode_request(request: Request) -> bytes:
@@ -380,7 +380,7 @@ _PLAIN = (str, int, float, bytes, bool, type(None))
 
 
 def _refuse_lossy(value: Any, path: str, url: str) -> None:
-    """Raise an error for a value that MessagePack would change or cannot encode. ``path`` is its place in the request."""
+    """Raise an error for a value that MessagePack would change or cannot encode. ``path`` is its location in the request."""
     if isinstance(value, _PLAIN) or (isinstance(value, datetime) and value.tzinfo is not None):
         return
     if isinstance(value, dict):
@@ -398,12 +398,12 @@ def _refuse_lossy(value: Any, path: str, url: str) -> None:
 
 
 def rejected_record(reason: str) -> bytes:
-    """Return the record of a seed that could not be read. To decode it raises an error with the reason."""
+    """Return the record of a seed that could not be read. Decoding it raises an error with the reason."""
     return _REJECTED + reason.encode("utf-8", "replace")
 
 
 def is_rejected(record: bytes) -> bool:
-    """Return whether a record is that of a seed that could not be read, which never was a request."""
+    """Return whether a record belongs to a seed that could not be read, so that it never was a request."""
     return record == b"" or record[:1] == _REJECTED
 
 
@@ -423,11 +423,11 @@ def decode_request(url: str, record: bytes) -> Request:
 
 
 ATTEMPT_FIELDS = frozenset({"retries", "is_last_attempt"})
-"""Fields that only the engine sets, for each attempt."""
+"""Fields that the engine sets for each attempt."""
 
 
 def set_attempt(request: Request, retries: int, *, is_last: bool) -> None:
-    """Set the number of the attempt of a leased request. For the engine."""
+    """Set the number of the attempt of a leased request. Only for the engine."""
     force_setattr(request, "retries", retries)
     force_setattr(request, "is_last_attempt", is_last)
 

@@ -61,9 +61,9 @@ if TYPE_CHECKING:
 
 _BASE_TAG = re.compile("<base", re.IGNORECASE).search
 _MAX_BASES = 100
-"""Number of ``<base>`` elements of a page that are considered, because each one inside an SVG image takes up to 1 ms."""
+"""Maximum number of ``<base>`` elements of a page that are considered, because each one in an SVG image takes up to 1 ms."""
 _MAX_BASE = 8192
-"""Characters. Each link of a page is joined with its base: 45,000 links and a base of 400 KB would be 18 GB."""
+"""Maximum characters of a base. Each link is joined with the base: 45,000 links and a base of 400 KB would be 18 GB."""
 
 # Queries that one compiled call can answer, and the attribute that they ask for.
 _LINK_QUERIES = (
@@ -74,9 +74,9 @@ _LINK_QUERIES = (
 
 
 HTTP_TRACE = "http_trace"
-"""Key of ``meta`` for the times of a transfer, with the setting ``http_trace``."""
+"""Key of ``meta`` for the times of a transfer, if the setting ``http_trace`` is on."""
 _COPIED = ("url", "status", "body", "request", "latency", "ip", "protocol", "moved_to", "captured", "page")
-"""Arguments of the constructor that are attributes with the same value."""
+"""Arguments of the constructor that are also attributes, with the same value."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _REQUEST_FIELDS = frozenset(Request.__struct_fields__) - {"url"} - ATTEMPT_FIELDS
 _FOLLOW_ALL_ARGUMENTS = frozenset({"links", "css", "xpath", "allow", "deny", "domains", "extensions"})
@@ -87,7 +87,7 @@ class OpenPage(Protocol):
 
     @property
     def failure(self) -> Exception | None:
-        """Why the page has ended before the callback; ``None`` if it has not."""
+        """Why the page was closed before the end of the callback; ``None`` if it was not."""
 
     async def close(self) -> None:
         """Close the page. Only the first call has an effect."""
@@ -162,14 +162,14 @@ class Response:
         self.is_truncated = False
         """Whether the body is only the start of what the server sent; see the setting ``truncate_body``."""
         self.max_memory = DEFAULT_MEMORY
-        """Memory that the parsed page may take, in bytes: the setting ``max_page_memory``."""
+        """Maximum memory of the parsed page, in bytes: the setting ``max_page_memory``."""
         self.moved_to = moved_to
         self.captured = captured
         self.page = page
         self.open_page: OpenPage | None = None
         """Owner of ``page``, for the engine."""
         self.wire_body: bytes | None = None
-        """The body as it was received, if ``body`` differs: it was compressed, or a hook has replaced it."""
+        """The body as received, if ``body`` differs because the body was compressed or a hook has replaced it."""
         self._headers = headers
         self._parsed_headers: Headers | None = None
         if encoding is None and request is not None:
@@ -182,7 +182,7 @@ class Response:
         self._selector: Selector | None = None
         self._base: UrlBase | None = None
         self._callback: Any = None
-        """The callback of the last link that was followed, and its name."""
+        """The callback of the last followed link, and its name."""
         self._callback_name = ""
         self._refusal: tuple[str, str, str] | None = None
         """Message, remedy and field of the error of a page that cannot be parsed."""
@@ -244,7 +244,7 @@ class Response:
 
     @property
     def raw_headers(self) -> bytes:
-        """The status line and the headers as they were received; empty if the fetcher does not keep them."""
+        """The status line and the headers as received; empty if the fetcher does not keep them."""
         return self._headers if isinstance(self._headers, bytes) else b""
 
     def header(self, name: str, default: str = "") -> str:
@@ -342,11 +342,13 @@ class Response:
             try:
                 return msgspec.json.decode(self.body)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                pass  # the web's JSON has NaN, byte order marks and halves of characters
+                pass  # real-world JSON contains NaN, byte order marks and lone surrogates
             encoding = detect_json(self.body, self.header("content-type"))
         text = decode(self.body, encoding)
-        check_json(self.body, self.max_memory, 2 * sys.getsizeof(text))  # its strings are copies
-        import json  # noqa: PLC0415 - few pages have JSON that msgspec refuses
+        check_json(
+            self.body, self.max_memory, 2 * sys.getsizeof(text)
+        )  # the strings in the values are copies
+        import json  # noqa: PLC0415 - few pages have JSON that msgspec rejects
 
         try:
             return json.loads(text)
@@ -379,7 +381,7 @@ class Response:
         return self._selector
 
     def prepare(self) -> int:
-        """Decode and parse an HTML or XML page before its callback, in a thread: a large one would block the event loop.
+        """Decode and parse an HTML or XML page before its callback. Call this in a thread, because large pages take long.
 
         Return the memory that the page takes, in bytes; ``max_memory`` if it is unknown. The error of a page that exceeds
         a limit is raised when the page is used.
@@ -389,16 +391,16 @@ class Response:
         try:
             memory = self.selector.memory
         except PageTooComplex as refusal:
-            # The error itself would keep the page alive by its traceback.
+            # Storing the error itself would keep the page alive through its traceback.
             self._refusal = str(refusal), refusal.remedy, refusal.field
             return 0
         return self.max_memory if memory is None else memory
 
     def prepare_plain(self) -> bool:
-        """Decode and parse a large page before its callback, if it is so plain that this takes no thread.
+        """Decode and parse a large page before its callback, if it has few enough tags to need no thread.
 
-        Return ``False`` for any other page. It is a page in UTF-8 with few tags, whatever its length: see
-        :func:`~skitter.html.limits.has_few_plain_tags`.
+        Return ``False`` for any other page. Simple pages are encoded in UTF-8 and have few tags, see
+        :func:`~skitter.html.limits.has_few_plain_tags`. Their length does not matter.
         """
         text = self._text_of_plain_length()
         if text is None or not has_few_plain_tags(text):
@@ -407,16 +409,16 @@ class Response:
         return True
 
     def prepare_within(self, seconds: float) -> int | None:
-        """Prepare a page as :meth:`prepare` does, if it needs no thread: one in UTF-8 that takes little CPU time.
+        """Prepare a page like :meth:`prepare`, if it needs no thread because it is UTF-8 and takes little CPU time.
 
-        Return ``None`` for any other page. Its parser stops after ``seconds``.
+        Return ``None`` for any other page. The parser stops after ``seconds``.
         """
         text = self._text_of_plain_length()
         if text is None:
             return None
         try:
             selector = Selector(text, base_url=self.url, max_memory=self.max_memory, max_seconds=seconds)
-        except (TakesLong, PageTooComplex):  # the thread decides whether it is refused
+        except (TakesLong, PageTooComplex):  # the thread decides whether the page is refused
             return None
         self._text, self._selector = text, selector
         return selector.memory
@@ -427,7 +429,7 @@ class Response:
             return None
         try:
             return decode_strictly(self.body)
-        except UnicodeDecodeError:  # replacing bytes takes long
+        except UnicodeDecodeError:  # replacing invalid bytes takes long
             return None
 
     def css(self, query: str) -> SelectorList:
@@ -460,7 +462,7 @@ class Response:
         return read_feed(self.body, self.url)
 
     def csv_rows(self, delimiter: str = "") -> Iterator[dict[str, str]]:
-        """Read this CSV file row by row, as dicts by the names in its first row.
+        """Read this CSV file row by row, as dicts with the names in its first row as keys.
 
         ``delimiter``: character between two values; empty: comma, semicolon, tab or ``|``, whichever the first row has most.
         """
@@ -479,13 +481,13 @@ class Response:
     async def main_content(self, form: ContentFormat = "markdown") -> MainContent:
         """Return the main content of an HTML page, without navigation, footers and advertisements, and its metadata.
 
-        ``form``: ``markdown`` or ``text``. The content of a plain text is the text itself; that of other pages is ``None``.
+        ``form``: ``markdown`` or ``text``. The content of plain text is the text itself. For other types, it is ``None``.
 
-        The extraction takes about 10 ms in a process of its own, so it does not delay the event loop. A page that takes
-        more than 2 s of CPU time or 1 GB of memory gives a result with ``content_error``. Needs ``skitter[content]``.
+        The extraction takes about 10 ms in a separate process, so it does not delay the event loop. For a page that takes
+        more than 2 s of CPU time or 1 GB of memory, the result has a ``content_error``. Needs ``skitter[content]``.
         Raises :class:`~skitter.errors.UsageError` if the extra is missing.
         """
-        from skitter.content.extraction import extractor  # noqa: PLC0415 - its packages are an extra
+        from skitter.content.extraction import extractor  # noqa: PLC0415 - requires an extra
 
         return await extractor().extract(self, form)
 
@@ -515,11 +517,11 @@ class Response:
         click: str | bool = True,
         **request_fields: Any,
     ) -> Request:
-        """Return a request that sends a form of this page as a browser does, with its hidden fields.
+        """Return a request that sends a form of this page like a browser, including its hidden fields.
 
         ``fields``
-            Values by the names of the fields; a list for several values, ``None`` to leave a field out. They replace those
-            of the page. A file is a :class:`~skitter.forms.FormFile`.
+            Values by field name; a list for several values, ``None`` to leave a field out. They replace the values of the page.
+            Pass a file as a :class:`~skitter.forms.FormFile`.
         ``css``
             Query of the form. The first match is sent.
         ``click``
@@ -528,7 +530,7 @@ class Response:
         ``request_fields`` are the fields of :class:`~skitter.request.Request`. Needs ``skitter[forms]``. Raises
         :class:`~skitter.errors.FormError` if the page has no such form or button, or if the form cannot be sent.
         """
-        from skitter.forms import form_request  # noqa: PLC0415 - its packages are an extra
+        from skitter.forms import form_request  # noqa: PLC0415 - requires an extra
 
         if callback is not None:
             request_fields["callback"] = callback
@@ -538,10 +540,10 @@ class Response:
 
     @property
     def base_url(self) -> str:
-        """Base URL of relative links: the first ``<base href>`` of the page, or else its URL.
+        """Base URL of relative links: the first ``<base href>`` of the page or, without one, the URL of the page.
 
-        A ``<base>`` with an invalid, ``data:`` or ``javascript:`` URL is ignored, and so is one inside a ``<template>`` or an
-        SVG image (WHATWG HTML, 4.2.3), and one whose URL has more than 8192 characters.
+        A ``<base>`` is ignored if its URL is invalid, has more than 8192 characters, or is a ``data:`` or ``javascript:`` URL, or
+        if it is inside a ``<template>`` or an SVG image (WHATWG HTML, 4.2.3).
         """
         return self._link_base().url
 
@@ -557,7 +559,7 @@ class Response:
     def _may_have_base(self) -> bool:
         if self._selector is not None:
             return self._selector.is_on_page("base")
-        # A callback with regular expressions, for example, should not pay for a tree.
+        # Avoid parsing the page, for example for a callback that uses only regular expressions.
         if has_tag is not None and self.encoding == "utf-8":
             return has_tag(self.body, "base")
         return _BASE_TAG(self.text) is not None
@@ -572,8 +574,8 @@ class Response:
     def refresh(self) -> tuple[float, str] | None:
         """Delay in seconds and absolute URL of the page that a browser opens next; ``None`` if there is none.
 
-        It comes from the ``Refresh`` header, or else from the first valid ``<meta http-equiv="refresh">``. WHATWG HTML,
-        4.2.5.3. The setting ``refresh_delay_cap`` decides whether a crawl follows it.
+        They come from the ``Refresh`` header or, without one, from the first valid ``<meta http-equiv="refresh">`` (WHATWG
+        HTML, 4.2.5.3). The setting ``refresh_delay_cap`` decides whether a crawl follows it.
         """
         values = [url_in_header(self.header("refresh"))]
         if not values[0] and self.is_html:
@@ -587,7 +589,7 @@ class Response:
         """Return the directives of the page for programs that index, follow or mine it, from its headers and elements.
 
         ``product_token``: name of a crawler whose rules (``X-Robots-Tag: NAME: noindex``, ``<meta name="NAME">``)
-        apply in addition to those for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` as a selector does.
+        apply in addition to the rules for all crawlers. Raises :class:`~skitter.errors.PageTooComplex` like a selector.
         """
         rules = RobotsDirectives(product_token)
         for value in self.headers.getall("x-robots-tag", ()):
@@ -624,9 +626,9 @@ class Response:
         )
 
     def urljoin(self, link: str | Selector | parsel.Selector) -> str:
-        """Return the absolute URL of a link of this page, normalized, with its fragment. It takes what :meth:`follow` takes.
+        """Return the absolute URL of a link of this page, normalized, with its fragment. Accepts the same links as :meth:`follow`.
 
-        The query is encoded as in :meth:`encode_queries`. Raises :class:`~skitter.errors.RequestError` for an invalid URL.
+        The query is encoded like in :meth:`encode_queries`. Raises :class:`~skitter.errors.RequestError` for an invalid URL.
         """
         href = link if link.__class__ is str else _href_of(link)
         url = resolve(self.encode_query(href), self.base_url) if "#" in href else self._join(href)
@@ -637,8 +639,8 @@ class Response:
     def encode_queries(self, hrefs: Sequence[str]) -> Sequence[str]:
         """Return raw links with their queries percent-encoded in the encoding of this page, as browsers do.
 
-        This changes links with other characters than ASCII in their query on HTML pages in a legacy encoding. All other
-        URLs are UTF-8. :meth:`urljoin`, :meth:`links`, :meth:`follow` and :meth:`follow_all` do it by themselves. WHATWG
+        This only changes links with non-ASCII characters in their query, on HTML pages in a legacy encoding. All other URLs
+        are UTF-8. :meth:`urljoin`, :meth:`links`, :meth:`follow` and :meth:`follow_all` do this automatically. See the WHATWG
         URL standard, "percent-encode after encoding".
         """
         if self._encoding == "utf-8" or not self.is_html:
@@ -658,7 +660,7 @@ class Response:
     def hrefs(self, css: str = "a") -> list[str]:
         """Return the raw links of the elements that a query finds.
 
-        The link of an element is its ``href`` or else its ``src``. A query with ``::attr()`` returns the attribute values.
+        The link of an element is its ``href`` or, without one, its ``src``. A query with ``::attr()`` returns attribute values.
         The result is empty for content other than HTML and XML.
         """
         if not self.is_html:
@@ -685,7 +687,7 @@ class Response:
         The selector is an element with ``href`` or ``src``, or an attribute value. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`. Raises :class:`~skitter.errors.RequestError`.
         """
-        # Repeats the bodies of two functions and a property to save their calls, because many spiders follow links one by one.
+        # Inlines two functions and a property for speed, because many spiders follow links one by one.
         href: str | None = None
         if isinstance(link, ElementSelector):
             href = link._page.engine.attribute(link._node, "href")  # noqa: SLF001 - as in Selector.link
@@ -698,7 +700,7 @@ class Response:
         if url is None:
             raise self._invalid(href)
         if callback is not None and callback.__class__ is not str:
-            if callback != self._callback:  # mostly, all links of a page have the same callback
+            if callback != self._callback:  # usually, all links of a page have the same callback
                 self._callback, self._callback_name = callback, name_of_callback(callback)
             callback = self._callback_name
         return Request(url, callback, **request_fields) if request_fields else Request(url, callback)
@@ -753,7 +755,7 @@ class Response:
             return Links(self.url, (), request_fields)
         encoded = self.encode_queries(hrefs)
         if selects:
-            from skitter.link_extractor import select_hrefs  # noqa: PLC0415 - other calls need none of it
+            from skitter.link_extractor import select_hrefs  # noqa: PLC0415 - only needed here
 
             encoded = select_hrefs(
                 self.base_url, encoded, allow=allow, deny=deny, domains=domains, extensions=extensions
@@ -795,7 +797,7 @@ _IN_OTHER_TREE = "ancestor::template | ancestor::svg | ancestor::math"
 
 
 def _found_href(link: str | Selector | parsel.Selector) -> str | None:
-    """Return a link, or ``None`` for an element without one."""
+    """Return a link, or ``None`` for an element without a link."""
     if isinstance(link, Selector):
         return link.link
     if isinstance(link, str):

@@ -31,7 +31,7 @@ EXACT = "="
 
 
 class Scope:
-    """Decides whether normalized URLs are in scope. Decisions about hosts are cached, because links repeat their hosts.
+    """Decides whether normalized URLs are in scope. Decisions about hosts are cached, because many links have the same host.
 
     ``allowed_domains`` allows domains with all their subdomains (empty: all); ``=example.com`` allows this host only. ``scope`` limits links to the ``host``, the
     registered ``domain`` or the URL ``prefix`` (up to the last slash) of the ``seeds``. ``allow`` and ``deny`` are regular
@@ -102,7 +102,7 @@ class Scope:
         return None if self._plain else self._refuse_by_pattern(url)
 
     def admits_paths(self, urls: Sequence[str], characters: int) -> bool:
-        """Return ``True`` if :meth:`refuse_path` certainly refuses none of these URLs. ``characters``: at least their total length."""
+        """Return ``True`` if :meth:`refuse_path` would not refuse any of these URLs. ``characters``: at least their total length."""
         return self._plain and (characters <= self._max_length or max(map(len, urls)) <= self._max_length)
 
     def _refuse_by_pattern(self, url: str) -> str | None:

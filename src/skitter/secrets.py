@@ -26,19 +26,19 @@ BROKER_SECRET = "SKITTER_BROKER_SECRET"  # noqa: S105 - the name of a variable
 # User and password between :// and @. The second alternative matches a password with unencoded delimiters (/ ? # @), which
 # urlsplit would read as part of the host or the path: refuse_raw_password rejects it before such an error can repeat it.
 _ACCESS = re.compile(r"(?<=://)(?:([^/?#]*)@(?=[^/?#@])|(?!\[)([^/?#@:]*:(?!\d*(?:[/?#,]|$)).*)@)", re.DOTALL)
-# Query options whose names say that they hold a secret, with the & that follows.
+# Query options whose names indicate a secret, with the & that follows.
 _OPTION = re.compile(
     r"(?<=[?&])((?:\w*_)?(?:key|secret|token)|\w*(?:password|passphrase)|connection_string|authMechanismProperties)"
     r"=[^&]*(&?)",
     re.IGNORECASE,
 )
-# A percent-encoded URL as the value of an option, such as the state of a broker. It may hold secrets of its own.
+# A percent-encoded URL as the value of an option, such as the state of a broker. It may contain secrets, too.
 _URL_IN_OPTION = re.compile(r"(?<==)[^&#]*%3A%2F%2F[^&#]*", re.IGNORECASE)
 _BROKER = re.compile(r"(?:nsq|nats):|.*?[?&]state=", re.DOTALL)
 """URL of a frontier whose queue is in a broker. Other packages can add kinds; the URL of each kind names a state."""
 
 SECRET_WORD = r"(?:pass(?:word|wd|phrase)|secret|token|api[_-]?key|access[_-]?key|authorization)"  # noqa: S105 - words
-"""Pattern of a word that marks the value after it as secret, at the end of a name."""
+"""Pattern of a word that marks a value as secret if the name of the value ends with it."""
 _SECRET_NAME = re.compile(rf"{SECRET_WORD}$|cookie$|(?:^|[_-])(?:pass|pwd|pw)$", re.IGNORECASE)
 _HIDDEN = "***"
 # User and password of a URL anywhere in a text.
@@ -51,7 +51,7 @@ SETTINGS_OF_SECRETS = ("credentials", "headers", "initial_cookies")
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether the name of an argument or a header says that its value is a secret, such as ``shop_password``."""
+    """Return whether the name of an argument or a header indicates a secret, such as ``shop_password``."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -94,7 +94,7 @@ _REFERENCES = ("env:", "file:")
 
 
 def is_reference(value: str) -> bool:
-    """Return whether a value names the place of a secret: ``env:NAME`` or ``file:PATH``."""
+    """Return whether a value refers to a secret: ``env:NAME`` or ``file:PATH``."""
     return value.startswith(_REFERENCES)
 
 
@@ -119,9 +119,9 @@ def referenced_secret(value: str, field: str) -> str:
 
 
 def referenced_argument(name: str, value: Any) -> Any:
-    """Return the value of a spider's argument, and for ``env:NAME`` and ``file:PATH`` the secret there. May block.
+    """Return the value of a spider's argument or, for ``env:NAME`` and ``file:PATH``, the referenced secret. May block.
 
-    A URL of a file (``file://``) is an ordinary value. Raises as :func:`referenced_secret`.
+    A URL of a file (``file://``) is an ordinary value. Raises the same errors as :func:`referenced_secret`.
     """
     if isinstance(value, str) and not value.startswith("file://"):
         return referenced_secret(value, f"argument {name}")
@@ -145,7 +145,7 @@ def authorization_of(credentials: str) -> str:
 
 
 def authorization_of_userinfo(userinfo: str) -> str:
-    """Return the ``Authorization`` header for the user name and password of a URL, which are percent-encoded there."""
+    """Return the ``Authorization`` header for the percent-encoded user name and password of a URL."""
     user, _, password = userinfo.partition(":")
     pair = unquote_to_bytes(user) + b":" + unquote_to_bytes(password)
     return f"Basic {b64encode(pair).decode()}"
@@ -195,7 +195,7 @@ def without_secrets(url: str) -> str:
 def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a spider for storage: references to secrets are kept, secrets are replaced by ``***``.
 
-    Secrets are values whose names say so, and passwords in URLs.
+    Secrets are values whose names indicate a secret, and passwords in URLs.
     """
     return {name: _stored(value, is_secret_name(name)) for name, value in arguments.items()}
 
@@ -277,7 +277,7 @@ def refuse_raw_password(url: str) -> None:
 
 
 def _again(encoded: str, change: Callable[[str], str]) -> str:
-    """Change a percent-encoded URL inside another URL."""
+    """Apply a change to a percent-encoded URL inside another URL."""
     inner = unquote(encoded)
     changed = change(inner)
     return encoded if changed == inner else quote(changed, safe="*")
@@ -300,5 +300,5 @@ def _given(found: re.Match[str]) -> str:
 
 
 def _is_secret(url: str, found: re.Match[str]) -> bool:
-    """Return whether all of the text before the hosts is a secret, as in the URL of a broker (but not of its state)."""
+    """Return whether all text before the hosts is a secret, as in the URL of a broker (but not of its state)."""
     return _BROKER.match(url) is not None and found.start() == url.index("://") + 3

@@ -6,7 +6,7 @@ that API users may set, those that ``skitter config`` changes during a run, and 
 Values come from the defaults, the spider's ``custom_settings`` and the command line. Later sources override earlier ones.
 """
 
-# Annotations are not strings here: msgspec would have to parse the text of each setting at every start.
+# Annotations are not strings here, because msgspec would have to parse the string of each setting at every start.
 import math
 import re
 from collections.abc import Mapping
@@ -148,7 +148,7 @@ _EXAMPLES = {
     "limit_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "delay": 5}]',
     "queues": 'an object in JSON, such as {"slow": {"concurrency": 1}}',
 }
-"""Values of settings whose type says too little."""
+"""Example values for settings whose type is not descriptive enough."""
 _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
@@ -166,7 +166,7 @@ def declarations(kind: type["FrontierSettings"]) -> dict[str, Declaration]:
 
 
 def choices_of(kind: Any) -> list[str] | None:
-    """Return the texts that a type allows, without ``None``; ``None`` if it is not a choice of texts."""
+    """Return the strings that a type allows, without ``None``; ``None`` if it is not a choice of strings."""
     kinds = (
         [part for part in get_args(kind) if part is not NoneType]
         if get_origin(kind) in {Union, UnionType}
@@ -181,7 +181,7 @@ _TYPES = {bool: "yes or no", int: "an integer", float: "a number", str: "text", 
 
 
 def _in_words(kind: Any) -> str:
-    """Return the values of a simple type as a sentence names them; empty for any other type."""
+    """Return the values of a simple type in words; empty for any other type."""
     choices = choices_of(kind)
     if choices is not None:
         return f"one of {', '.join(choices)}"
@@ -206,7 +206,7 @@ def type_name(kind: Any) -> str:
     )
 
 
-# A declaration takes one or two lines: the formatter would give each argument a line of its own.
+# A declaration takes one or two lines. The formatter would put each argument on a separate line.
 # fmt: off
 
 

@@ -12,7 +12,7 @@ from skitter.errors import SpiderError
 USER = "user/"
 """Prefix of the committed counters of user code."""
 MAX_NAME = 100
-"""Characters of the name of a counter."""
+"""Maximum characters of the name of a counter."""
 
 
 class _Page(Protocol):

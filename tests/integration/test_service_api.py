@@ -285,7 +285,7 @@ async def test_tasks_that_a_node_changes_during_the_deletion_of_their_job_are_de
     async def overtaken(kind, name):
         data = await get(kind, name)
         if kind == "tasks" and moments:
-            await jobs.tasks.start_due_rounds(job, moments.pop())
+            await jobs.tasks.start_due_recrawls(job, moments.pop())
         return data
 
     monkeypatch.setattr(jobs.store, "get", overtaken)

@@ -65,7 +65,7 @@ async def test_lines_are_kept_masked_with_their_node_and_those_below_the_level_a
         keeper.take(line("of no weight", "debug"))
         keeper.take(line("it is hidden"))
         keeper.take(line("grave", "error", traceback="Trace of hidden", fields={"password": "x", "n": 1}))
-        keeper.note("warning", "by hidden node")
+        keeper.add_message("warning", "by hidden node")
         await kept.came.wait()
     found = [msgspec.json.decode(one) for one in kept.lines]
     assert [one["message"] for one in found] == ["it is ***", "grave", "by *** node"]

@@ -25,7 +25,7 @@ class Unavailable(Exception):
 
 
 class Outage:
-    """Logs the outage of a service: one warning for each description of it, and one when it ends.
+    """Logs the outage of a service: one warning for each different description, and one when the outage ends.
 
     ``name``: name of the service; every message begins with it.
     ``logger``: logger that receives the messages.
@@ -38,7 +38,7 @@ class Outage:
         self._logged: set[str] = set()
 
     def report_failure(self, message: str, reason: object) -> None:
-        """Report a failure. ``message`` describes it and contains one ``%s`` for the reason; repeated descriptions are not logged."""
+        """Report a failure. ``message`` describes it and contains one ``%s`` for the reason. Repeated descriptions are not logged."""
         if self._since is None:
             self._since = time.monotonic()
         if message not in self._logged:
@@ -54,9 +54,9 @@ class Outage:
 
 
 class Backoff:
-    """Delays that grow from attempt to attempt, with jitter.
+    """Delays that grow with each attempt, with jitter.
 
-    Use :meth:`wait` and :meth:`reset` in a loop of your own, :meth:`next_delay` if something else waits, and
+    Use :meth:`wait` and :meth:`reset` in your own loop, :meth:`next_delay` if something else waits, and
     :meth:`call` to repeat one call until it succeeds::
 
         backoff = Backoff(first=0.5, maximum=10.0)
@@ -64,7 +64,7 @@ class Backoff:
             await backoff.wait()
 
     ``name``: name of the service, for messages and errors of :meth:`call`.
-    ``seconds``: how long :meth:`call` retries during one outage; 0 means that it does not retry.
+    ``seconds``: time for which :meth:`call` retries during one outage; 0: it does not retry.
     ``first``: delay after the first failure, in seconds.
     ``maximum``: upper bound of the delays, in seconds.
     ``multiplier``: factor from one delay to the next.
@@ -93,7 +93,7 @@ class Backoff:
         self.outage = Outage(name, logger)
 
     def next_delay(self) -> float:
-        """Return the delay before the next attempt, in seconds, and raise the one after it."""
+        """Return the delay before the next attempt, in seconds, and increase the delay after it."""
         delay = min(self._delay, self._maximum)
         self._delay = min(delay * self._multiplier, self._maximum)
         return delay * random.uniform(1.0 - self._jitter, 1.0)
@@ -103,14 +103,14 @@ class Backoff:
         await asyncio.sleep(min(self.next_delay(), max(0.0, at_most)))
 
     def reset(self) -> None:
-        """Start again with the first delay; call it after a success."""
+        """Start again with the first delay. Call this after a success."""
         self._delay = self._first
 
     async def call(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Call ``attempt`` until it does not raise :class:`Unavailable`, and return its result.
 
-        The call must be harmless when it is repeated. Raises :class:`~skitter.errors.StoreError` when an outage lasts
-        longer than ``seconds``.
+        It must be safe to repeat the call. Raises :class:`~skitter.errors.StoreError` if an outage lasts longer than
+        ``seconds``.
         """
         deadline = math.inf
         self.reset()

@@ -1,4 +1,4 @@
-"""Concurrent calls: the end of tasks and servers, threads for blocking calls and for an event loop, one coroutine per key."""
+"""Helpers for concurrency: ending tasks and servers, threads for blocking calls or an event loop, one coroutine per key."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _Result = TypeVar("_Result")
 _LONGEST_SHORT_CALL = 0.02
 """Seconds that a short call may take on the event loop."""
 _BLOCKED_SHARE = 0.05
-"""Maximum share of the time for which longer calls block the event loop: after one, the next ones run in the thread."""
+"""Maximum share of time for which longer calls block the event loop. After such a call, the next calls run in the thread."""
 _CANCEL_INTERVAL = 5.0
 """Seconds after which a task that still runs is cancelled again."""
 _ACCEPT_ITERATIONS = 3
-"""Iterations of an event loop after which an accepted socket is a connection of its protocol."""
+"""Iterations of an event loop after which an accepted socket has been passed to its protocol."""
 
 
 def is_cancelled() -> bool:
-    """Return whether the current task itself is being cancelled, and not only something that it awaits."""
+    """Return whether the current task itself is being cancelled, rather than something that it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -30,8 +30,8 @@ def is_cancelled() -> bool:
 async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel tasks and wait until all have ended, whatever their results.
 
-    A task may lose its cancellation: in Python 3.11 :func:`asyncio.wait_for` returns normally if its call has just ended,
-    and clients of databases and brokers use it. A task that still runs after some seconds is therefore cancelled again.
+    A task may lose its cancellation: in Python 3.11, :func:`asyncio.wait_for` returns normally if its call has just ended,
+    and clients of databases and brokers use it. So a task that still runs after some seconds is cancelled again.
     """
     cancelled = list(tasks)
     pending = set(cancelled)
@@ -43,9 +43,9 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 async def stop_listening(*servers: asyncio.Server) -> None:
-    """Close servers. Every connection that they have accepted has been passed to its protocol, which can close it.
+    """Close servers, but only after every accepted connection has been passed to its protocol, which can close it.
 
-    A server of asyncio that closes during the iteration in which it accepts a socket leaves that socket open.
+    An asyncio server that closes during the iteration in which it accepts a socket leaves this socket open.
     """
     loop = asyncio.get_running_loop()
     for server in servers:
@@ -67,30 +67,30 @@ async def wait_until_set(event: asyncio.Event, seconds: float) -> None:
 
 
 class SingleThreadExecutor:
-    """Runs the blocking calls of a store or a frontier in one thread, one after the other.
+    """Runs the blocking calls of a store or a frontier in one thread, one at a time.
 
-    A call that is cancelled while it runs is finished, so state stays consistent.
+    A call that is cancelled while it runs is still finished, so that state stays consistent.
     """
 
     def __init__(self, name: str) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"skitter-{name}")
         self._last: Future[Any] | None = None
-        """The call that was submitted last."""
+        """The last submitted call."""
         self._slow_until = 0.0
         """Until this time (:func:`time.monotonic`), :meth:`run_short` uses the thread."""
 
     async def run(self, call: Callable[..., _Result], /, *args: object) -> _Result:
         """Run a call after all earlier ones and return its result."""
-        # Not run_in_executor: that of uvloop inspects each function, which takes longer than many calls.
+        # Not run_in_executor: in uvloop, it inspects each function, which takes longer than many calls.
         future = self._last = self._pool.submit(call, *args)
         return await asyncio.wrap_future(future)
 
     async def run_short(self, call: Callable[..., _Result], /, *args: object) -> _Result:
         """Run a call that usually takes a millisecond, such as a small write to a file that is not synchronized.
 
-        It runs on the event loop if no other call is in progress: passing it to the thread and back would cost more than
-        the call, because both threads compete for the interpreter lock. If it takes long, as on a busy disk, the thread runs
-        the calls of the following seconds; see :data:`_BLOCKED_SHARE`.
+        The call runs on the event loop if no other call is in progress. Passing it to the thread and back would cost more
+        than the call, because both threads compete for the interpreter lock. If a call takes long, for example on a busy
+        disk, the calls of the following seconds run in the thread, see :data:`_BLOCKED_SHARE`.
         """
         is_idle = self._last is None or self._last.done()
         began = time.monotonic()
@@ -109,7 +109,7 @@ class SingleThreadExecutor:
 
 
 class LoopThread:
-    """An event loop in a thread of its own, for programs that have none."""
+    """An event loop in a separate thread, for programs without an event loop."""
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.loop = asyncio.new_event_loop() if loop is None else loop
@@ -117,7 +117,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run a coroutine to its end and return its result."""
+        """Run a coroutine until it ends, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def stop(self) -> None:
@@ -128,13 +128,13 @@ class LoopThread:
 
 
 class SingleFlight(Generic[_Result]):
-    """Runs at most one coroutine per key at a time. All callers of that time get its result, or its exception."""
+    """Runs at most one coroutine per key at a time. Callers that wait for the same key get the same result or exception."""
 
     def __init__(self) -> None:
         self._running: dict[str, asyncio.Task[_Result]] = {}
 
     async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Wait for the coroutine of a key; start it if none runs. It continues if a caller is cancelled."""
+        """Wait for the coroutine of a key, which is started if none is running. It continues if a caller is cancelled."""
         task = self._running.get(key)
         if task is None:
             task = self._running[key] = asyncio.create_task(start())

@@ -24,11 +24,11 @@ import msgspec
 from skitter.errors import SkitterError
 
 _EXTRA_SECONDS = 60.0
-"""Seconds that a call may take in addition to its CPU time: to start the process, and to get the CPU on a busy machine."""
+"""Seconds that a call may take in addition to its CPU time: to start the process, and to wait for the CPU of a busy machine."""
 
 
 class ProcessDied(SkitterError):
-    """The process was killed because a call exceeded its time (``timed_out``), or it crashed."""
+    """The process was killed because a call exceeded its time limit (``timed_out``), or it crashed."""
 
     def __init__(self, message: str, *, timed_out: bool) -> None:
         super().__init__(message)
@@ -36,12 +36,12 @@ class ProcessDied(SkitterError):
 
 
 class LimitedProcess:
-    """Calls a module in a child process. Calls block, so make them in a thread. They run one after the other.
+    """Calls a module in a child process. Calls block, so make them in a thread. They run one at a time.
 
-    ``module``: calls :func:`serve`.
-    ``seconds``: CPU time of one call.
-    ``arguments``: further command-line arguments of the module.
-    ``environment``: its environment variables; ``None``: those of this process.
+    ``module``: name of a module that calls :func:`serve`.
+    ``seconds``: maximum CPU time of one call.
+    ``arguments``: additional command-line arguments of the module.
+    ``environment``: environment variables of the process; ``None``: the same as in this process.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class LimitedProcess:
         return self._process
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> ProcessDied:
-        """Drop an ended process and return the reason of its end."""
+        """Forget an ended process, and return why it ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
         code = process.returncode
@@ -129,7 +129,7 @@ def serve(handle: Callable[[bytes], msgspec.Struct]) -> None:
 
 
 def limit_memory(size: int) -> None:
-    """Limit the memory that this process may allocate from now on, in bytes. Only Linux enforces it."""
+    """Limit the memory that this process may allocate from now on, in bytes. Only works on Linux."""
     with contextlib.suppress(OSError, ValueError):
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - no path object is worth a module
             used = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
@@ -137,14 +137,14 @@ def limit_memory(size: int) -> None:
 
 
 def _is_ready(stream: IO[bytes], seconds: float) -> bool:
-    """Wait for data or the end of a stream from which everything was read. Return ``False`` if there is none in time."""
+    """Wait for data, or for the end of a stream whose buffered data was read. Return ``False`` after a timeout."""
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     return bool(poll.poll(1000 * seconds))
 
 
 def _write(stream: IO[bytes], message: msgspec.Struct) -> None:
-    """Send a message as JSON with its length in front. Raises OSError if the reader is gone."""
+    """Send a message as JSON, preceded by its length. Raises :class:`OSError` if the reader is gone."""
     encoded = msgspec.json.encode(message)
     stream.write(len(encoded).to_bytes(4, "big") + encoded)
     stream.flush()

@@ -3,19 +3,19 @@
 from typing import Protocol
 
 OPENED_NETWORKS = "skitter:opened-networks"
-"""Key of the note with the networks that seeds have opened."""
+"""Key of the note with the networks that seeds have allowed."""
 WRITTEN = "skitter:written"
-"""Key of the note with the ends of the parts that were written to outputs."""
+"""Key of the note with the end positions of the parts that were written to outputs."""
 WRITERS = "skitter:writers"
 """Key of the note with the machines that will still write their items."""
 STOP_REASON = "skitter:stop-reason"
-"""Key of the note that says why a callback or a hook has stopped the job."""
+"""Key of the note with the reason why a callback or a hook has stopped the job."""
 BLOCKED = "skitter:blocked"
 """Key of the note with the sessions and proxies that callbacks have reported as blocked."""
 DECISIVE = frozenset({OPENED_NETWORKS, WRITTEN, WRITERS})
-"""Keys of notes whose absence decides something. Other notes only save work."""
+"""Keys of notes that the behaviour of the job depends on. Other notes only save work."""
 NOTE_TTL = 10 * 365 * 86_400.0
-"""Seconds for which notes are kept that must not expire before their job is erased."""
+"""Lifetime of notes that must not expire before their job is erased, in seconds."""
 
 
 class Notes(Protocol):
@@ -28,7 +28,7 @@ class Notes(Protocol):
         """Store a note for ``ttl`` seconds."""
 
     async def compare_and_swap(self, key: str, old: bytes | None, new: bytes, ttl: float) -> bool:
-        """Replace a note in one step if its value is ``old`` (``None``: it does not exist), for ``ttl`` seconds.
+        """Atomically replace a note if its value is ``old`` (``None``: it does not exist). It is kept for ``ttl`` seconds.
 
         Return ``False`` if the value is a different one: read it and try again. If a call was repeated because its
         reply was lost, the different value may be the caller's own.

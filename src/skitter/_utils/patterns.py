@@ -1,8 +1,8 @@
-"""Compiles regular expressions of users so that no text makes them search for long.
+"""Compiles regular expressions of users so that no text can make them search for long.
 
-The backtracking of ``re`` takes exponential time for some pairs of pattern and text, and a website chooses the text.
-A pattern without repeated groups and with one unbounded repetition at most is harmless and stays with ``re``, which is the
-fastest. All others are run by ``regex``, which has a time limit and understands the same patterns.
+For some patterns and texts, the backtracking of ``re`` takes exponential time, and a website chooses the text. A pattern
+without repeated groups and with at most one unbounded repetition is harmless. It uses ``re``, which is faster. All other
+patterns use ``regex``, which has a time limit and understands the same syntax.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from skitter.errors import SkitterError
 
 _REPETITIONS = r"(?s)\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\)(?:[*+]|\{\d*,?\d*\}))|([*+]|\{\d*,\})"
-"""Finds escapes and character classes, which are skipped, repeated groups (1), and other unbounded repetitions (2)."""
+"""Finds escapes and character classes, which are skipped, repeated groups (group 1), and unbounded repetitions (group 2)."""
 _SECONDS = 0.1
-"""Limit of CPU time of one search. Ordinary ones take microseconds."""
+"""Maximum CPU time of one search, in seconds. Ordinary searches take microseconds."""
 
 
 class SlowPattern(SkitterError):
@@ -52,7 +52,7 @@ class LimitedPattern:
 
 
 def compile_pattern(text: str | re.Pattern[str] | LimitedPattern) -> re.Pattern[str] | LimitedPattern:
-    """Compile a pattern that may be applied to hostile texts; return a compiled one unchanged. Raises ``re.error``."""
+    """Compile a pattern for hostile texts. A compiled pattern is returned unchanged. Raises ``re.error``."""
     if not isinstance(text, str):
         return text
     compiled = re.compile(text)
@@ -63,5 +63,5 @@ def compile_pattern(text: str | re.Pattern[str] | LimitedPattern) -> re.Pattern[
 
     try:
         return LimitedPattern(regex.compile(text, regex.VERSION0))
-    except regex.error as error:  # a construct that it reads differently
+    except regex.error as error:  # a construct that regex reads differently
         raise re.error(str(error), text) from None

@@ -1,8 +1,8 @@
-"""Identity of a process on this machine, with which a later process can prove that it is dead.
+"""Identity of a process on this machine, with which a later process can prove that the process is dead.
 
-A process id alone proves nothing, because the kernel uses it again. Together with the start time of the process, the
-boot of the machine and the PID namespace (a container has its own), it names one process without doubt. Only Linux offers
-all of them in ``/proc``; elsewhere there is no proof.
+A process id alone proves nothing, because the kernel reuses ids. Together with the start time of the process, the boot of
+the machine and the PID namespace (each container has its own), it identifies a process uniquely. Only Linux provides all
+of them, in ``/proc``. On other systems, the death of a process cannot be proved.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import xxhash
 
 _PROC = Path("/proc")
 _START_FIELD = 18
-"""Position of ``starttime`` behind the state of the process in ``/proc/PID/stat``, see proc(5)."""
+"""Position of ``starttime`` after the state of the process in ``/proc/PID/stat``, see proc(5)."""
 _DEAD_STATES = ("Z", "X", "x")
 
 
 def process_identity(pid: int | None = None) -> str:
-    """Return ``PID-START-BOOT`` of a running process, by default of this one. Only the process id if no more is known."""
+    """Return ``PID-START-BOOT`` of a running process (default: this process), or only the process id if the rest is unknown."""
     pid = os.getpid() if pid is None else pid
     started = _started(pid)
     boot = _boot()
@@ -40,7 +40,7 @@ def is_provably_dead(identity: str) -> bool:
 
 
 def is_of_this_machine(identity: str) -> bool:
-    """Return whether the process of an identity runs or ran on this machine, since its last boot. True if that is not known."""
+    """Return whether the process of an identity runs or ran on this machine, since its last boot. ``True`` if unknown."""
     match identity.split("-"):
         case [_, _, boot, *_]:
             return boot == _boot()
@@ -48,7 +48,7 @@ def is_of_this_machine(identity: str) -> bool:
 
 
 def _started(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since the boot; ``None`` if it has ended, or without ``/proc``."""
+    """Return the start time of a process in clock ticks since boot; ``None`` if it has ended, or without ``/proc``."""
     try:
         status = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
@@ -59,7 +59,7 @@ def _started(pid: int) -> int | None:
 
 @cache
 def _boot() -> str | None:
-    """Return a hash of the boot and the PID namespace; ``None`` if they are not known."""
+    """Return a hash of the boot id and the PID namespace; ``None`` if they are unknown."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_bytes().strip()
         namespace = os.fsencode((_PROC / "self/ns/pid").readlink())

@@ -1,4 +1,4 @@
-"""Removal of passwords and tokens from texts that people read, such as the log of a spider."""
+"""Removes passwords and tokens from texts that people read, such as the log of a spider."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skitter.secrets import SECRET_WORD, secrets_in, shown_url
 
 _STARS = "***"
 _MIN_LENGTH = 4
-"""Characters of a secret; a shorter one occurs in every text."""
+"""Minimum characters of a secret. Shorter strings occur in every text."""
 _IS_NAME = re.compile(rf"{SECRET_WORD}$", re.IGNORECASE)
 _NAMED = re.compile(
     rf"""({SECRET_WORD}(?:["']\s*:|["']?\s*=)\s*)(?:b?"[^"]*"|b?'[^']*'|(?:(?:bearer|basic)\s+)?[^\s"',;&)}}\]]+)""",
@@ -21,14 +21,14 @@ _NAMED = re.compile(
 _IS_NEAR = re.compile(rf"{SECRET_WORD}|Bearer ", re.IGNORECASE)
 _HEADER = re.compile(r"(authorization:\s*)[^\r\n]+", re.IGNORECASE)
 _BEARER = re.compile(r"\b(Bearer )[\w.~+/=-]{16,}")
-# Of bounded length, so that no text takes long to search.
+# The lengths are limited, so that no text takes long to search.
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,20}://[^\s\"'<>]{1,2000}", re.IGNORECASE)
 
 
 class Redactor:
-    """Masks known secrets anywhere in a text, and likely secrets by their position: in a URL, in a header, after a name.
+    """Masks known secrets anywhere in a text, and likely secrets by their context: in a URL, in a header, after a name.
 
-    ``secrets``: known secrets; those with fewer than four characters are ignored.
+    ``secrets``: known secrets. Secrets with fewer than four characters are ignored.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -45,9 +45,9 @@ class Redactor:
 
     @classmethod
     def of_process(cls, environment: Mapping[str, str], urls: Iterable[str]) -> Redactor:
-        """Return a redactor that knows the secrets in some URLs, and those in an environment, by the names of the variables.
+        """Return a redactor that knows the secrets in some URLs, and in environment variables whose names suggest a secret.
 
-        A variable such as ``X_PASSWORD_FILE`` names a file with a secret; a file that cannot be read is ignored.
+        A variable such as ``X_PASSWORD_FILE`` names a file with a secret. A file that cannot be read is ignored.
         """
         found = [secret for url in urls for secret in secrets_in(url)]
         for name, value in environment.items():
@@ -59,7 +59,7 @@ class Redactor:
         return cls(found)
 
     def knowing(self, secrets: Iterable[str]) -> Redactor:
-        """Return a redactor that knows more secrets."""
+        """Return a redactor that also knows these secrets."""
         more = list(secrets)
         return Redactor([*self._secrets, *more]) if more else self
 
@@ -74,7 +74,7 @@ class Redactor:
         return text
 
     def of_value(self, value: Any) -> Any:
-        """Return a value of JSON without secrets."""
+        """Return a JSON value without secrets."""
         if isinstance(value, str):
             return self.of_text(value)
         if isinstance(value, list):
@@ -88,13 +88,13 @@ class Redactor:
 
 
 def secrets_among(values: Mapping[str, Any]) -> list[str]:
-    """Return the texts whose names mark them as secret, including those in nested mappings."""
+    """Return the strings whose names mark them as secret, including strings in nested mappings."""
     found = []
     for name, value in values.items():
         if isinstance(value, Mapping):
             found += secrets_among(value)
         elif isinstance(value, str) and _IS_NAME.search(name):
-            found += [value, value.rpartition(" ")[2]]  # the token alone of "Bearer TOKEN"
+            found += [value, value.rpartition(" ")[2]]  # in "Bearer TOKEN", the token alone
     return found
 
 

@@ -1,4 +1,4 @@
-"""Makes text from other people's pages harmless to print.
+"""Makes text from crawled pages safe to print.
 
 Control characters can move the cursor, change the title of a terminal or run its functions. Bidirectional controls
 reverse the order in which a line is read. Such characters are printed as escapes.
@@ -10,7 +10,7 @@ import logging
 import re
 from types import TracebackType
 
-_HIDDEN = (  # compiled at its first use
+_HIDDEN = (  # compiled on first use
     "[\0-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # bidirectional controls (Unicode UAX 9)
     "\u2028\u2029\ufeff\ud800-\udfff]"  # separators of lines, byte order mark, lone surrogates
@@ -20,7 +20,7 @@ _HIDDEN = (  # compiled at its first use
 def visible(text: str) -> str:
     """Return a text with its control and bidirectional characters as escapes. Tabs and line feeds remain.
 
-    The escapes are those of JSON. So the result of a JSON text is JSON with the same value.
+    Escapes have the form of JSON escapes, so a JSON text stays JSON with the same value.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -28,7 +28,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Return a text in one line: as :func:`visible`, with tabs and line feeds as escapes too."""
+    """Return a text on one line: like :func:`visible`, but tabs and line feeds become escapes, too."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -38,7 +38,7 @@ def one_line(error: BaseException) -> str:
 
 
 class VisibleFormatter(logging.Formatter):
-    """Formats log records for a terminal. Lines after the first are indented, so that no message looks like several."""
+    """Formats log records for a terminal. Lines after the first are indented, so that a message cannot look like several."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         """Return the line of a record."""

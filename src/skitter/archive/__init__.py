@@ -1,1 +1,1 @@
-"""Web archives: a job writes its responses to a WARC file, and a spider runs on one. Reading one needs the extra ``warc``."""
+"""Web archives: jobs can write their responses to a WARC file and read from one. Reading needs the extra ``warc``."""

@@ -1,7 +1,7 @@
 """WarcFetcher: responds to requests from WARC files instead of the network.
 
-``fetcher=warc:FILE`` runs a spider on what an earlier crawl has received. Files of other programs work too, because only
-the standard is used (ISO 28500:2017).
+``fetcher=warc:FILE`` runs a spider on the responses of an earlier crawl. Files of other programs work too, because only
+features of the standard are used (ISO 28500:2017).
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class NotArchived(FetchError):
     retryable = False
 
 
-class _Place(NamedTuple):
+class _Location(NamedTuple):
     """Where the latest response to a request is."""
 
     time: float
     file: int
     offset: int
     original: str = ""
-    """URL whose response has the same body, for a ``revisit`` record."""
+    """For a ``revisit`` record, the URL whose response has the same body."""
 
 
 class WarcFetcher:
@@ -69,11 +69,11 @@ class WarcFetcher:
                 "the fetcher warc names no file", remedy="write fetcher=warc:FILE", field="fetcher"
             )
         self._max_body = context.settings.max_body
-        self._index: dict[_Key, _Place] = {}
+        self._index: dict[_Key, _Location] = {}
         self._thread = SingleThreadExecutor("warc")
 
     async def open(self) -> None:
-        """Read the files once, to know where each response is.
+        """Read the files once to index their responses.
 
         Raises :class:`~skitter.errors.SettingsError` for a file that cannot be read or holds no responses.
         """
@@ -84,28 +84,28 @@ class WarcFetcher:
         request: Request,
         *,
         permit: SendPermit = UNCONDITIONAL,  # noqa: ARG002 - no server is asked
-        on_headers: HeaderHook | None = None,  # noqa: ARG002 - not announced by the capabilities
+        on_headers: HeaderHook | None = None,  # noqa: ARG002 - the capabilities exclude it
     ) -> Response:
         """Return the latest response of the archive. Raises :class:`NotArchived`."""
         key = _key(request.method, request.url, request.body)
-        place = self._index.get(key)
-        if place is not None and place.original:
-            place = self._index.get(_key("GET", place.original))
-        if place is None:
+        location = self._index.get(key)
+        if location is not None and location.original:
+            location = self._index.get(_key("GET", location.original))
+        if location is None:
             if request.url.endswith(SITE_FILES):
                 return Response(request.url, 404, request=request)
             raise NotArchived("the archive has no response to this request")
-        return await self._thread.run_short(self._read, place, request)
+        return await self._thread.run_short(self._read, location, request)
 
     async def close(self) -> None:
         """Stop the thread."""
         self._thread.stop()
 
-    def _read(self, place: _Place, request: Request) -> Response:
+    def _read(self, location: _Location, request: Request) -> Response:
         limit = request.max_body or self._max_body
         try:
-            with self._files[place.file].open("rb") as file:
-                file.seek(place.offset)
+            with self._files[location.file].open("rb") as file:
+                file.seek(location.offset)
                 records = ArchiveIterator(file, auto_decode="all", strict_mode=False, buffer_size=_BUFFER)
                 record = next(iter(records))
                 body = record.reader.read(limit + 1)
@@ -115,9 +115,9 @@ class WarcFetcher:
             raise BodyTooLarge(f"the archived body is longer than {limit} bytes")
         return _response(record, body, request)
 
-    def _read_index(self) -> dict[_Key, _Place]:
+    def _read_index(self) -> dict[_Key, _Location]:
         index, ids = self._scan({})
-        if ids:  # responses to other requests than GET: their keys are known only now
+        if ids:  # for responses to requests other than GET, the keys are known only now
             index, _ = self._scan(ids)
         if not index:
             raise SettingsError(
@@ -127,12 +127,12 @@ class WarcFetcher:
             )
         return index
 
-    def _scan(self, known: dict[str, _Key]) -> tuple[dict[_Key, _Place], dict[str, _Key]]:
-        """Return the places of all responses, and the keys of requests other than GET by the ids of their responses.
+    def _scan(self, known: dict[str, _Key]) -> tuple[dict[_Key, _Location], dict[str, _Key]]:
+        """Return the locations of all responses, and the keys of requests other than GET by the ids of their responses.
 
         ``known``: these keys, from an earlier scan.
         """
-        index: dict[_Key, _Place] = {}
+        index: dict[_Key, _Location] = {}
         ids: dict[str, _Key] = {}
         for number, path in enumerate(self._files):
             for record in _records(path):
@@ -146,11 +146,11 @@ class WarcFetcher:
                 if record.record_type == WarcRecordType.revisit:
                     original = record.headers.get("WARC-Refers-To-Target-URI") or ""
                     if not original or key in index:
-                        continue  # not modified: the response itself is elsewhere in the archive
-                place = _Place(record.record_date.timestamp(), number, record.stream_pos, original)
+                        continue  # not modified: the full response is elsewhere in the archive
+                location = _Location(record.record_date.timestamp(), number, record.stream_pos, original)
                 before = index.get(key)
-                if before is None or before.original or before.time <= place.time:
-                    index[key] = place
+                if before is None or before.original or before.time <= location.time:
+                    index[key] = location
         return index, ids
 
 

@@ -1,6 +1,6 @@
-"""WARC records of what a crawl has received (ISO 28500:2017, WARC 1.1).
+"""WARC records of the responses of a crawl (ISO 28500:2017, WARC 1.1).
 
-Each record is a gzip member of its own, as readers with an index expect (annex D of the standard).
+Each record is a separate gzip member, as readers with an index expect (annex D of the standard).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def encode_capture(capture: Capture, request_headers: Mapping[str, str]) -> byte
 
 
 def write_warc(file: BinaryIO, chunks: Iterable[bytes], *, is_compressed: bool) -> None:
-    """Write a WARC file: a ``warcinfo`` record, and then the given gzip members."""
+    """Write a WARC file: a ``warcinfo`` record, followed by the given gzip members."""
     note = _NOTE.encode()
     first = _member("warcinfo", _date(time.time()), _record_id(), "application/warc-fields", {}, note)
     members = chain((first,), chunks)
@@ -128,8 +128,8 @@ def _member(
 def _http_message(response: Response) -> tuple[bytes, bytes]:
     """Return head and body of a response as HTTP/1.1, the only form that WARC 1.1 defines.
 
-    A transfer coding has been removed, and a body without its original bytes is decoded; the headers that describe
-    them keep their values under another name.
+    Transfer codings were removed, and a body without its original bytes is decoded. The headers that describe these
+    codings keep their values under another name.
     """
     raw = response.raw_headers
     if not raw:

@@ -1,4 +1,4 @@
-"""What a worker needs to write an archive: the store of its part, and a fetcher that records the files of sites."""
+"""Writing an archive: the store of a worker's part, and a fetcher that records the files of sites."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from skitter.store.contract import Buffering, Capture, GroupError, ItemGroup, St
 
 
 class PartWriter(Protocol):
-    """A part, as a file or as objects on a server."""
+    """Writes a part, to a file or to objects on a server."""
 
     @property
     def buffering(self) -> Buffering | None:
@@ -42,7 +42,7 @@ class PartWriter(Protocol):
 
 
 class CaptureStore:
-    """The store of an archive. ``part``: takes the records.
+    """The store of an archive. ``part``: receives the records.
 
     Implements :class:`~skitter.store.contract.Store` and :class:`~skitter.store.contract.ArchiveStore`.
     """
@@ -63,7 +63,7 @@ class CaptureStore:
         return encode_capture(capture, self._request_headers)
 
     async def write(self, groups: Sequence[ItemGroup]) -> list[OutputRange | GroupError | None]:
-        """Append the records of each response. Those that are not encoded yet are encoded in a thread."""
+        """Append the records of each response. Captures that are not encoded yet are encoded in a thread."""
         is_encoded = all(isinstance(item, bytes) for group in groups for item in group.items)
         blocks = self._blocks(groups) if is_encoded else await asyncio.to_thread(self._blocks, groups)
         return await self._part.write_blocks(blocks)
@@ -79,7 +79,7 @@ class CaptureStore:
 
 
 class RecordingFetcher(WrappingFetcher):
-    """Fetches with another fetcher, and passes all responses to ``record``: robots.txt and tdmrep.json, which belong to no page."""
+    """Fetches robots.txt and tdmrep.json, which belong to no page, with another fetcher. Passes all responses to ``record``."""
 
     def __init__(self, fetcher: Fetcher, record: Callable[[Capture], None]) -> None:
         super().__init__(fetcher)

@@ -87,7 +87,7 @@ def _open(name: str) -> BinaryIO:
     spool = tempfile.SpooledTemporaryFile(MEMORY_LIMIT)  # noqa: SIM115 - the caller closes it
     for chunk in iter(lambda: sys.stdin.buffer.read(MEMORY_LIMIT), b""):
         spool.write(chunk)
-    return spool  # type: ignore[return-value]  # it is one in all but name
+    return spool  # type: ignore[return-value]  # has the same interface
 
 
 class _Adding:
@@ -127,7 +127,7 @@ class _Adding:
         say(", ".join(parts) + go_on)
 
     def _seeds(self) -> Iterator[tuple[str, bytes]]:
-        """Yield the text of each seed, after its place for error messages, such as ``line 5``."""
+        """Yield the text of each seed with its location for error messages, such as ``line 5``."""
         for number, url in enumerate(self._urls, 1):
             yield f"URL {number}", url.encode("utf-8", "surrogateescape")
         if self._file is not None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from skitter.secrets import SETTINGS_OF_SECRETS, is_secret_name, secrets_in
 
 _NAMED = re.compile(r"(?:-[a-z]|--(?:argument=|setting=)?)?(?P<name>[\w.-]+)=(?P<value>.*)", re.DOTALL)
-"""``NAME=VALUE``, perhaps with its option."""
+"""``NAME=VALUE``, optionally with its option."""
 _ARGUMENTS_BEGIN, _ARGUMENTS_END = 47, 48
 """Fields of ``/proc/PID/stat``: addresses of the memory that the list of processes shows (proc_pid_stat(5))."""
 
 
 def hide_secrets() -> None:
-    """Overwrite the secrets among the arguments of this process, where the list of processes reads them.
+    """Overwrite the secrets among the arguments of this process in the memory that the list of processes shows.
 
-    The arguments in ``sys.argv`` stay. Only Linux says where that memory is.
+    The arguments in ``sys.argv`` are not changed. Only Linux reveals where this memory is.
     """
     if sys.platform != "linux":
         return
@@ -35,13 +35,13 @@ def hide_secrets() -> None:
     except (OSError, ValueError, IndexError):
         return
     plain = b"".join(argument + b"\0" for argument in given)
-    # A container may report no addresses, and another program may have changed the memory.
+    # A container may not report the addresses, and another program may have changed the memory.
     if end - begin >= len(plain) and ctypes.string_at(begin, len(plain)) == plain:
         ctypes.memmove(begin, b"".join(argument + b"\0" for argument in hidden), len(plain))
 
 
 def masked(argument: bytes) -> bytes:
-    """Return an argument of a command with ``*`` for each byte of a secret: its length stays."""
+    """Return an argument of a command with ``*`` for each byte of a secret, so that its length does not change."""
     text = os.fsdecode(argument)
     secrets = secrets_in(text)
     if (named := _NAMED.fullmatch(text)) is not None:

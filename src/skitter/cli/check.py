@@ -1,4 +1,4 @@
-"""``skitter check``: calls callbacks as their contracts say, and compares their results."""
+"""``skitter check``: calls callbacks according to their contracts, and compares their results."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Contract(msgspec.Struct):
     cb_kwargs: dict[str, Any] = {}
     meta: dict[str, Any] = {}
     returns: list[tuple[str, float, float]] = []
-    """For ``items`` and ``requests``, the smallest and the largest allowed number."""
+    """For ``items`` and ``requests``, the minimum and the maximum number."""
     scrapes: list[str] = []
-    """Fields that each item has, with a value."""
+    """Fields that every item must have, with a value."""
 
 
 def contract_of(callback: Callable[..., Any], folder: Path) -> Contract | None:
     """Read the contract of a callback; ``None`` if it has no ``@url``.
 
-    ``folder``: where files of pages are. Raises :class:`~skitter.errors.UsageError` for an invalid line.
+    ``folder``: folder of the files of pages. Raises :class:`~skitter.errors.UsageError` for an invalid line.
     """
     found = Contract()
     for line in (inspect.getdoc(callback) or "").splitlines():

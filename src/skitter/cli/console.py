@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 
 def complain(message: str, remedy: str = "") -> None:
-    """Print an error and its remedy in one line."""
+    """Print an error and its remedy on one line."""
     parts = (" ".join(part.split()) for part in (message, remedy) if part)
     prefix = painted("skitter:", "red", sys.stderr)
     sys.stderr.write(f"{prefix} {visible('; '.join(parts))}\n")
@@ -41,7 +41,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def painted(text: str, color: str, stream: TextIO) -> str:
-    """Return a text in a color if the stream is a terminal and neither ``NO_COLOR`` nor ``TERM`` speaks against it."""
+    """Return a text in a color if the stream is a terminal and neither ``NO_COLOR`` nor ``TERM`` disables colors."""
     shows_colors = stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return click.style(text, fg=color) if shows_colors else text
 
@@ -63,7 +63,7 @@ def aligned(rows: Sequence[Sequence[str]], *, right: frozenset[int] = frozenset(
 def fitted(rows: Sequence[Sequence[str]], width: int, dropped: Sequence[str]) -> list[list[str]]:
     """Return rows without the columns that do not fit into ``width`` characters. The first row holds the names.
 
-    ``dropped``: names of the columns to leave out, the first one first. Values are never cut.
+    ``dropped``: names of the columns to leave out, in this order. Values are never cut.
     """
     kept = list(rows[0])
     widths = {name: max(len(row[column]) for row in rows) for column, name in enumerate(rows[0])}

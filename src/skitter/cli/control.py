@@ -38,7 +38,7 @@ _CONSEQUENCES = {
     "bans": "banned hosts; ban them again with `skitter purge --ban`",
     "settings_changes": "settings that were changed during runs; change them again with `skitter config`",
 }
-"""What a table that is incomplete means to the user."""
+"""What is lost if a table is incomplete."""
 
 if TYPE_CHECKING:
     from skitter.run.job import JobFolder
@@ -177,7 +177,7 @@ async def stop(folder: JobFolder) -> None:
         await frontier.control.set_state(JobState.STOPPING)
         if isinstance(frontier, RemoteFrontier):
             await frontier.wait_closed()
-        while frontier.shared and await frontier.reports.workers():  # noqa: ASYNC110 - they are in other processes
+        while frontier.shared and await frontier.reports.workers():  # noqa: ASYNC110 - the workers are in other processes
             await asyncio.sleep(POLL_INTERVAL)
     if folder.exists():
         await asyncio.to_thread(folder.lock().wait)
@@ -319,7 +319,7 @@ def _slot_of(folder: JobFolder, reached: OpenFrontier, host: str) -> str:
 
 
 def _name_of(host: str) -> str:
-    """Return a host as it is written in URLs and in the keys of slots."""
+    """Return a host in the form that URLs and the keys of slots use."""
     from skitter.web.urls import host_of, normalize
 
     url = normalize(host if "://" in host else f"http://{host}/")

@@ -74,7 +74,7 @@ class FilesOfItems:
 
         self._files = [(file, format_of(file.name)) for file in files]
         self.items = 0
-        """Number of items of the last reading."""
+        """Number of items that were read last."""
         for file, file_format in self._files:
             if file_format is None or file_format.shape not in {"jsonl", "parquet"}:
                 raise UsageError(

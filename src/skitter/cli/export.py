@@ -103,7 +103,7 @@ def _refuse_if_in_databases(folder: JobFolder) -> None:
 def _of_selection(
     folder: JobFolder, found: RangesByPart, item_classes: ItemClasses | None
 ) -> dict[str, list[tuple[int, int]]]:
-    """Return the ranges of the parts that hold the items of certain classes; ``None``: of those that hold all items.
+    """Return the ranges of the parts with the items of certain classes; ``None``: of the parts with all items.
 
     Raises :class:`~skitter.errors.UsageError` if only other parts exist.
     """

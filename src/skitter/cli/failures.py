@@ -101,7 +101,7 @@ async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> Non
 async def _choose(
     folder: JobFolder, ids: Sequence[int], kind: str | None
 ) -> tuple[Sequence[int] | None, str]:
-    """Return the ids of the selected dead letters, ``None`` for all of the job; if there is none, also the reason as a suffix."""
+    """Return the ids of the selected dead letters (``None``: all of the job) and, if there are none, the reason as a suffix."""
     if not ids and kind is None:
         return None, ""
     letters, missing = await _find(folder, ids, kind)
@@ -109,7 +109,7 @@ async def _choose(
 
 
 async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> tuple[list[DeadLetter], str]:
-    """Return the selected dead letters; if there is none, also the reason.
+    """Return the selected dead letters and, if there are none, the reason.
 
     Raises :class:`~skitter.errors.UsageError` for an unknown id.
     """

@@ -1,11 +1,11 @@
-"""The command ``skitter``: combines the commands, and reports each user error in one line."""
+"""The command ``skitter``: combines the commands, and reports each user error on one line."""
 
 from __future__ import annotations
 
 # ruff: noqa: E402 - garbage collection is put off before the imports
 import gc
 
-# Modules create many objects and no garbage: looking for cycles would take a tenth of the time to import them.
+# Modules create many objects but no garbage. Looking for cycles would take a tenth of their import time.
 gc.set_threshold(1_000_000)
 
 import os
@@ -30,7 +30,7 @@ _MODULES = {
 
 
 class Commands(click.Group):
-    """All commands. Each is loaded on first use, so that it does not wait for the imports of the others."""
+    """All commands. Each command is loaded on first use, so that it does not wait for the imports of the others."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -99,7 +99,7 @@ def main() -> None:
 
 def _usage_remedy(error: click.UsageError, arguments: list[str]) -> str:
     option = error.option_name if isinstance(error, click.NoSuchOption) else ""
-    # The parser of click leaves out the context of an option without its value.
+    # Click's parser does not set the context for an option without its value.
     path = error.ctx.command_path if error.ctx is not None else _command_path(arguments)
     commands = [argument for argument in arguments if argument in _MODULES]
     if option and path == "skitter" and commands:

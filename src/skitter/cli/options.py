@@ -37,21 +37,21 @@ class JobOptions(msgspec.Struct, frozen=True):
     settings: Sequence[str] = ()
     arguments: Sequence[str] = ()
     named: Mapping[str, Any] = {}
-    """Settings that were given by an option of their own."""
+    """Settings that were given by their own options."""
 
     def all_settings(self) -> dict[str, Any]:
-        """Return the settings from ``--setting`` and from options of their own, which win."""
+        """Return the settings from ``--setting`` and from their own options, which take precedence."""
         return pairs("-s", self.settings) | dict(self.named)
 
     def all_queues(self) -> dict[str, int]:
-        """Return the queues to serve, each with the number of its own worker processes (0: none of its own).
+        """Return the queues to serve, each with the number of worker processes that serve only this queue (may be 0).
 
         Raises :class:`~skitter.errors.UsageError` for an invalid ``--queue``.
         """
         return dict(_queue(text) for text in self.queues)
 
     def all_outputs(self, usual: Sequence[str] = ()) -> list[str]:
-        """Return the outputs: those given, else the ``usual`` ones, else standard output."""
+        """Return the given outputs or, by default, the ``usual`` outputs or standard output."""
         return list(self.outputs) or list(usual) or ["-"]
 
 
@@ -77,7 +77,7 @@ class _WorkersType(click.IntRange):
     name = "number of workers"
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
-        if value == "auto":  # containers and taskset may allow fewer processors than there are
+        if value == "auto":  # containers and taskset may allow fewer processors than the machine has
             usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
             return max(1, min(_MOST_WORKERS, usable - 1))
         number: int = super().convert(value, param, context)
@@ -109,7 +109,7 @@ def _complete_setting(
 
 
 def read_pairs(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse a text without ``=`` before click refuses the word after it, as in ``-s concurrency 3``."""
+    """Refuse an argument without ``=``, before click refuses the argument after it, as in ``-s concurrency 3``."""
     del context
     pairs(parameter.opts[-1], texts)
     return texts
@@ -255,7 +255,7 @@ def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
 
 
 def with_job_options(command: Command) -> Command:
-    """Add the options of a job, and those of its settings, to a command that takes them as ``options``."""
+    """Add the options of a job and of its settings to a command that takes them as ``options``."""
     from skitter.settings import Settings, declarations
 
     declared = [declaration for declaration in declarations(Settings).values() if declaration.setting.cli]
@@ -304,7 +304,7 @@ def _queue(text: str) -> tuple[str, int]:
 
 
 def _taken(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Remove these options from the values of a command. Return those that were given."""
+    """Remove these options from the values of a command. Return the options that were given."""
     return {name: value for name in names if (value := values.pop(name)) is not None}
 
 
@@ -322,5 +322,5 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def fit_name(text: str) -> str:
-    """Return a text, changed so that it can be the name of a job."""
+    """Return a text, modified so that it can be the name of a job."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "job"

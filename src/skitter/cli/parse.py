@@ -178,6 +178,6 @@ def _files(places: Iterable[Path], suffixes: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _mentions_skitter(path: Path) -> bool:
-    """Return whether a file may hold a spider, so that others are not imported."""
+    """Return whether a file may contain a spider, so that other files are not imported."""
     text = path.read_bytes()
     return b"skitter" in text if path.suffix == ".py" else b"pages:" in text or b"[pages" in text

@@ -1,4 +1,4 @@
-"""``skitter profile``: shows what the workers of a running job spend CPU time or memory on."""
+"""``skitter profile``: shows what the workers of a running job use CPU time or memory for."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def _local_workers(folder: JobFolder, name_or_pid: str) -> list[int]:
 
 def _cpu_table(found: StackProfile, top: int) -> str:
     rows = [
-        (f"{100 * row.own / found.total:.1f}", f"{100 * row.total / found.total:.1f}", row.frame.name, _place(row.frame.file, row.frame.line))
+        (f"{100 * row.own / found.total:.1f}", f"{100 * row.total / found.total:.1f}", row.frame.name, _short_location(row.frame.file, row.frame.line))
         for row in found.rows(top)
     ]  # fmt: skip
     return aligned([("SELF %", "TOTAL %", "FUNCTION", "FILE"), *rows], right=frozenset({0, 1}))
@@ -126,15 +126,15 @@ def _memory_table(found: StackProfile, top: int) -> str:
         (
             f"{row.own / 1024:.0f}",
             f"{100 * row.own / found.total:.1f}",
-            _place(row.frame.file, row.frame.line),
+            _short_location(row.frame.file, row.frame.line),
         )
         for row in found.rows(top)
     ]
     return aligned([("KB", "%", "FILE"), *rows], right=frozenset({0, 1}))
 
 
-def _place(file: str, line: int) -> str:
-    """Return a line of a file, without the folders of installed packages."""
+def _short_location(file: str, line: int) -> str:
+    """Return the path of a file with a line number, without the folders of installed packages."""
     for folder in ("/site-packages/", "/src/"):
         file = file.rpartition(folder)[2]
     return f"{file}:{line}" if line else file

@@ -61,7 +61,7 @@ def settings_page(kind: type[FrontierSettings] = Settings) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Break a text into lines: after each sentence, and where a sentence is long. Code stays whole."""
+    """Break a text into lines: after each sentence, and within long sentences. Code is never broken."""
     lines = [""]
     for word in re.findall(r"(?:`[^`]*`|[^\s`])+", text):
         is_full = len(lines[-1]) + len(word) >= _LINE_WIDTH or re.search(r"\.$", lines[-1]) is not None
@@ -95,7 +95,7 @@ def _facts(declaration: Declaration) -> str:
 
 
 def _type_in_words(kind: Any) -> str:
-    """Return a type for people: ``int`` or ``None``, a list of ``str``, one of some words."""
+    """Return a readable type: ``int`` or ``None``, a list of ``str``, or a choice of words."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return "a name or an object"
@@ -161,7 +161,7 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
 
 
 def _ranges_in_words(text: str) -> str:
-    """Write ``[x>=1]`` of click as ``[at least 1]``."""
+    """Write click's ``[x>=1]`` as ``[at least 1]``."""
     text = re.sub(r"\bx>=([\d.]+)", r"at least \1", text)
     text = re.sub(r"\bx>([\d.]+)", r"above \1", text)
     return re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", text)

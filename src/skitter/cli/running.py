@@ -37,7 +37,7 @@ log = logging.getLogger("skitter.progress")
 
 
 def fork_if_several(workers: int, frontier: str) -> AbstractContextManager[list[ForkedProcess]]:
-    """Fork the worker processes of a job that has several. See :func:`~skitter.run.child.forked_workers`."""
+    """Fork the worker processes of a job if it has several. See :func:`~skitter.run.child.forked_workers`."""
     if workers < 2:
         return nullcontext([])
     from skitter.run.child import forked_workers
@@ -70,7 +70,7 @@ class ForegroundRun:
                 remedy = "name a file in a folder that exists"
                 raise UsageError(f"summary {path} cannot be written", remedy=remedy)
         set_up_logging(show.log_level, show.log_format)
-        log.setLevel(logging.INFO)  # progress has its own switch, --quiet
+        log.setLevel(logging.INFO)  # progress messages are controlled by --quiet instead
         self._spec = spec
         self._show = show
         self._view: View = NoView()
@@ -92,7 +92,7 @@ class ForegroundRun:
     def run(self) -> int:
         """Run the job to its end, report the result, and return the exit status."""
         try:
-            gc.freeze()  # the process ends with this run: collections can skip the imported modules
+            gc.freeze()  # the process ends with this run, so collections can skip the imported modules
             result = run_async(self._with_signals())
         except SkitterError as error:
             if not self._crawl.has_begun:
@@ -108,7 +108,7 @@ class ForegroundRun:
     async def _with_signals(self) -> RunResult:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
                 loop.add_signal_handler(number, self._interrupt)
         MemoryTracer(self._crawl.folder).listen()
         servers: list[MetricsServer | RunConsole] = []
@@ -120,7 +120,7 @@ class ForegroundRun:
             return await self._crawl.run()
         finally:
             for server in servers:
-                await asyncio.to_thread(server.close)  # a call in progress still needs this loop
+                await asyncio.to_thread(server.close)  # a call in progress still needs this event loop
 
     def _serve_metrics(self, address: str) -> MetricsServer:
         need("prometheus_client", "metrics", "--metrics")
@@ -165,7 +165,7 @@ class ForegroundRun:
         if self._first is None:
             self._first = progress
             show = self._show
-            # Items printed to the same screen would tear the table apart.
+            # Items that are printed to the same screen would break the table.
             torn = any(map(is_stdout, self._spec.outputs)) and sys.stdout.isatty()
             logged = show.log_level in {"debug", "info"} or show.log_format == "json"
             live = sys.stderr.isatty() and not torn and not logged
@@ -184,7 +184,7 @@ class ForegroundRun:
         if result.fetched_nothing:
             self._explain_empty_run(result)
         elif result.state is JobState.INCOMPLETE and self._show.quiet:
-            self._say(headline)  # the reason of the exit status
+            self._say(headline)  # explains the exit status
         elif result.status.failed and not self._is_in_memory():
             self._hint(f"{self._letters_hint()} lists the failed requests")
         if self._has_no_items(result):
@@ -196,7 +196,7 @@ class ForegroundRun:
             say(text)
 
     def _has_no_items(self, result: RunResult) -> bool:
-        """Whether a finished crawl has fetched pages for an output, and nothing is in it."""
+        """Return whether a finished crawl has fetched pages, but its outputs are empty."""
         counters = result.status.counters
         is_finished = result.state is JobState.FINISHED and not result.fetched_nothing
         return (
@@ -209,7 +209,7 @@ class ForegroundRun:
     def _explain_missing_items(self) -> None:
         from skitter.frontends.page_spider import PageSpider
 
-        # It yields an item for each page, so only sitemaps were fetched.
+        # This spider yields an item for each page, so only sitemaps were fetched.
         if isinstance(self._crawl.spider, PageSpider) and "sitemaps" in self._spec.arguments:
             self._hint("the sitemaps name no page that this crawl may fetch; check their URLs")
         else:
@@ -278,7 +278,7 @@ class ForegroundRun:
 
 
 def _has_logged_reasons(result: RunResult) -> bool:
-    """Whether this run has logged why seeds have no page. An owner that finds a lost request, or a later run, does not."""
+    """Return whether this run has logged why seeds have no page. A later run, or an owner that finds a lost request, has not."""
     before = result.before.counters
     return logging.getLogger("skitter.crawl").isEnabledFor(logging.WARNING) and any(
         count > before.get(name, 0)

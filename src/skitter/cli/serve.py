@@ -30,7 +30,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 
 
 class ServeOptions(msgspec.Struct, frozen=True):
-    """The options that are not fields of :class:`~skitter.service.config.ServiceConfig`."""
+    """The options of ``skitter serve`` that are not fields of :class:`~skitter.service.config.ServiceConfig`."""
 
     host: str
     port: int
@@ -173,7 +173,7 @@ def serve(**values: Any) -> int:
     for output in (*config.outputs, *config.task_outputs.values()):
         open_output(output)  # report an unknown kind of output now, not in every job
     _check_task_outputs(config.task_outputs)
-    AddressGuard(config.allow_networks)  # likewise an invalid network
+    AddressGuard(config.allow_networks)  # reports an invalid network
     signer = make_signer(Settings(signing_key=config.signing_key, signature_agent=config.signature_agent))
     if options.host not in _LOCAL_HOSTS and tls is None:
         say(
@@ -236,7 +236,7 @@ def _check_task_outputs(named: dict[str, str]) -> None:
 
 
 def _make_private(folder: Path) -> None:
-    """Create the folder of a node, which only its user may read: it contains recipes, items and logs."""
+    """Create the folder of a node. Only its user may read it, because it contains recipes, items and logs."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
         folder.chmod(0o700)

@@ -84,13 +84,13 @@ class ShellSession:
         self._loop.stop()
 
     def fetch(self, request: Request | str) -> Response:
-        """Fetch a page and make it the ``response``, and what was sent the ``request``."""
+        """Fetch a page. Set ``response`` to the result and ``request`` to the request that was sent."""
         response = self._names["response"] = self._loop.run(self._fetcher.fetch(request))
         self._names["request"] = response.request
         return response
 
     def view(self, response: Response | None = None) -> bool:
-        """Show a response in a browser, by default the last one. Return whether there is a browser."""
+        """Show a response (default: the last one) in a browser. Return whether there is a browser."""
         response = self._names["response"] if response is None else response
         suffix = ".html" if response.is_html else ".txt" if response.is_text else ".bin"
         with tempfile.NamedTemporaryFile(prefix="skitter-", suffix=suffix, delete=False) as file:

@@ -161,7 +161,7 @@ async def stats(folder: JobFolder, prefix: str, by: str | None, limit: int, as_j
         return
     counts = (await job_status(folder)).counts
     counters = {} if counts is None else dict(sorted(counts.counters.items()))
-    hidden = () if prefix else ("time/", "values/")  # of histograms and monitors
+    hidden = () if prefix else ("time/", "values/")  # counters of histograms and monitors
     counters = {
         name: value
         for name, value in counters.items()

@@ -1,4 +1,4 @@
-"""Tables that the control commands print, as text and as JSON."""
+"""Formats the results of the control commands as text tables and as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def to_json(value: Any) -> str:
 
 
 def to_json_line(value: Any) -> str:
-    """Return a value as JSON in one line."""
+    """Return a value as JSON on one line."""
     return visible(msgspec.json.encode(value).decode())
 
 
@@ -60,7 +60,7 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
 
 
 def worker_lines(workers: Sequence[WorkerStatus], width: int = 0) -> str:
-    """Return the workers of a job as a table. ``width``: as in :func:`status_lines`."""
+    """Return the workers of a job as a table. ``width``: see :func:`status_lines`."""
     rows = [["WORKER", "MACHINE", "PID", "AGE", "PAGES/S", "PAGES", "ITEMS", "IN FLIGHT", "LEASES", "HEARD"]]
     for worker in workers:
         report = worker.report
@@ -81,7 +81,7 @@ def change_texts(changes: SettingsChanges | dict[str, Any]) -> list[tuple[str, s
 
 
 def _setting(value: Any) -> str:
-    if isinstance(value, dict):  # by domain, and then by limit
+    if isinstance(value, dict):  # first by domain, then by limit
         return "; ".join(
             f"{domain} "
             + " ".join(
@@ -112,7 +112,7 @@ TOP_COLUMNS = (
 
 
 def top_rows(jobs: Sequence[JobStatus], width: int = 0) -> list[list[str]]:
-    """Return the rows of :func:`top_lines` with their header. ``width``: as in :func:`status_lines`."""
+    """Return the rows of :func:`top_lines` with their header. ``width``: see :func:`status_lines`."""
     rows = [[*TOP_COLUMNS], *map(_top_row, jobs)]
     less_important = ("OLDEST LEASE", "HOSTS", "WORKERS", "ITEMS", "IN FLIGHT", "PAGES/S", "FAILED")
     return fitted(rows, width, less_important) if width else rows
@@ -182,7 +182,7 @@ def job_lines(jobs: Sequence[JobStatus]) -> str:
 
 
 _MAX_VALUE = 40
-"""Characters of a value in the table of items."""
+"""Maximum characters of a value in the table of items."""
 
 
 def item_lines(items: Sequence[msgspec.Raw]) -> str:

@@ -1,4 +1,4 @@
-"""DuplicateItems: a source of items in which near duplicates are marked or left out, for files that are written at the end."""
+"""DuplicateItems: a source of items that marks or leaves out near duplicates, for files that are written at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DuplicateMode = Literal["mark", "drop"]
 
 
 class _Item(msgspec.Struct):
-    """What is compared of an item."""
+    """The fields of an item that are compared."""
 
     url: str
     content: str
@@ -33,8 +33,8 @@ _KEY = b'"%b"' % FIELD.encode()
 class DuplicateItems:
     """The items of another source, with the field ``duplicate_of`` or without duplicates.
 
-    Items without a text in the fields ``url`` and ``content`` are kept unchanged. An item needs neither ``digest`` nor
-    ``signature``, but has to be read in full twice without them. ``lines``: reads all items from the beginning.
+    Items without a string in the fields ``url`` and ``content`` are kept unchanged. The fields ``digest`` and ``signature``
+    are optional, but without them each item is parsed completely twice. ``lines``: reads all items from the beginning.
     """
 
     def __init__(self, lines: Callable[[], Iterable[bytes]], mode: DuplicateMode) -> None:
@@ -55,7 +55,7 @@ class DuplicateItems:
             yield b"%b%b%b:%b}" % (plain[:-1], separator, _KEY, msgspec.json.encode(original))
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the same items with line ends."""
+        """Yield the same items as :meth:`lines`, with line ends."""
         for line in self.lines():
             yield line + b"\n"
 
@@ -95,5 +95,5 @@ def _bytes_of(text: str | None, length: int) -> bytes | None:
 
 
 def digest_of(text: str) -> bytes:
-    """Return the hash of a text with normalized whitespace, 16 bytes."""
+    """Return the hash of a text with normalized whitespace. It has 16 bytes."""
     return hashlib.blake2b(" ".join(text.split()).encode("utf-8", "replace"), digest_size=16).digest()

@@ -1,7 +1,7 @@
 """Main content: the text of a page without navigation, footers and advertisements, with the metadata that the page states.
 
-Trafilatura finds the text. It takes about 10 ms for a page, and minutes or gigabytes for some hostile ones, so it runs in a
-process of its own with limits of CPU time and memory, one for each process of skitter that needs it.
+Trafilatura finds the text. It takes about 10 ms for a page, but minutes or gigabytes for some hostile pages. So it runs in a
+separate process with limits of CPU time and memory, one for each process of skitter that needs it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 SECONDS = 2.0
 """Seconds of CPU time for the extraction of one page."""
 MEMORY = 1 << 30
-"""Bytes that the process may allocate for it."""
+"""Bytes that the process may allocate for the extraction."""
 MAX_CHARACTERS = 4_000_000
-"""Characters of a page whose content is extracted. Ordinary pages of this length take a second."""
+"""Maximum characters of a page whose content is extracted. Ordinary pages of this length take a second."""
 ContentFormat = Literal["markdown", "text"]
 
 
@@ -37,7 +37,7 @@ class MainContent(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """URL of the page."""
     content: str | None = None
-    """The main content in the requested format; ``None`` for a page without a text, and for one that is neither HTML nor plain text."""
+    """The main content in the requested format; ``None`` for a page without text, or if it is neither HTML nor plain text."""
     content_error: str | None = None
     """Why the content of a page could not be extracted: ``timeout: ...``, ``memory: ...``, ``crash: ...``, ``too_large: ...``
     or ``failed: ...``. All other fields are ``None`` or empty then."""
@@ -52,10 +52,10 @@ class MainContent(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     site_name: str | None = None
     json_ld: str | None = None
-    """The JSON-LD blocks as one JSON array; invalid ones are left out. It is a text because a column of a table could not hold
-    what all sites put there. :meth:`Response.structured_data` returns values."""
+    """The JSON-LD blocks as a JSON array, without invalid blocks. It is encoded as a string, because the structure differs
+    between sites and would not fit a column of a table. :meth:`Response.structured_data` returns decoded values."""
     opengraph: dict[str, str] = {}
-    """The ``og:`` values by their names without the prefix."""
+    """The ``og:`` values by name, without the prefix."""
     digest: str | None = None
     """BLAKE2b hash of ``content`` with normalized whitespace, 128 bits as hexadecimal digits."""
     signature: str | None = None
@@ -64,7 +64,7 @@ class MainContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContentCall(msgspec.Struct):
-    """The page that the process of the extraction reads."""
+    """The page that is sent to the extraction process."""
 
     url: str
     text: str
@@ -73,7 +73,7 @@ class ContentCall(msgspec.Struct):
 
 
 class ContentExtractor:
-    """Extracts main content in a process with limits of CPU time and memory, one page after the other.
+    """Extracts main content in a process with limits of CPU time and memory, one page at a time.
 
     Raises :class:`~skitter.errors.UsageError` if trafilatura is not installed.
     """
@@ -84,12 +84,12 @@ class ContentExtractor:
         self._thread = SingleThreadExecutor("content")
 
     async def extract(self, response: Response, form: ContentFormat) -> MainContent:
-        """Return the main content of a response. A page that cannot be read gives a content with an error."""
+        """Return the main content of a response. If the page cannot be read, the result has an error."""
         call = _call_of(response, form)
         return call if isinstance(call, MainContent) else await self._thread.run(self._run, call)
 
     def extract_blocking(self, response: Response, form: ContentFormat) -> MainContent:
-        """Do the same as :meth:`extract` in a thread that may wait."""
+        """Like :meth:`extract`, but blocks the calling thread."""
         call = _call_of(response, form)
         return call if isinstance(call, MainContent) else self._run(call)
 
@@ -100,7 +100,7 @@ class ContentExtractor:
             kind = "timeout" if error.timed_out else "crash"
             return MainContent(url=call.url, content_error=f"{kind}: {error}")
         if found.content_error is not None and found.content_error.startswith("memory:"):
-            self._process.close()  # what it still holds would count against the next page
+            self._process.close()  # the memory that it still holds would count towards the limit for the next page
         return found
 
     @property
@@ -135,5 +135,5 @@ def need_trafilatura() -> None:
 
 @cache
 def extractor() -> ContentExtractor:
-    """Return the extractor of this process. Its own process starts with the first page."""
+    """Return the extractor of this process. The child process starts with the first page."""
     return ContentExtractor()

@@ -1,4 +1,4 @@
-"""Near duplicates: signatures of texts, and groups of texts that differ in little.
+"""Near duplicates: signatures of texts, and groups of texts with small differences.
 
 Two texts are near duplicates if the Jaccard similarity of their shingles (overlapping runs of three words) is at least
 :data:`SIMILARITY`. A signature of 16 bytes finds the pairs to compare (MinHash with locality-sensitive hashing: Broder
@@ -31,16 +31,16 @@ _BINS = 8
 """Number of minima in the signature of a text. A band consists of two of them."""
 _BIN_STARTS = [number << 61 for number in range(_BINS)]
 _MAX_PARTNERS = 64
-"""Maximum number of texts of a bucket that another text is compared with: the first ones by digest. This bounds the time
-for many pages that share a part of their text."""
+"""Maximum number of texts in a bucket that another text is compared with: the first by digest. This limits the time if
+many pages share a part of their text."""
 _MAX_MISSES = 16
 """Number of unsuccessful comparisons after which a text is not compared any further."""
 _CACHED = 200
-"""Number of sets of shingles that are kept for further comparisons. A set takes 50 KB for a text of 500 words, and at most 1 MB."""
+"""Number of sets of shingles that are cached for further comparisons. A set takes 50 KB for a text of 500 words, at most 1 MB."""
 MAX_WORDS = 10_000
-"""Maximum number of words of a text that are compared, from its beginning."""
+"""Maximum number of words at the beginning of a text that are compared."""
 _MAX_CHARACTERS = 200_000
-"""Characters in which these words are searched."""
+"""Maximum number of characters in which these words are searched."""
 # Scripts without spaces between words: Thai to Myanmar, Khmer, kana, CJK ideographs. Each of their characters is a word.
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 
@@ -48,7 +48,7 @@ _ASCII_WORDS = (
     bytes(code if chr(code).isalnum() or chr(code) == "_" else ord(" ") for code in bytes(range(128)).lower())
     + b" " * 128
 )
-"""Translates ASCII characters of words to lower case, and all others to spaces."""
+"""Translates ASCII word characters to lower case, and all other characters to spaces."""
 
 
 @cache
@@ -57,12 +57,12 @@ def _words() -> re.Pattern[str]:
 
 
 def shingles(text: str) -> frozenset[int]:
-    """Return the hashes of the shingles of a text. May be empty.
+    """Return the hashes of the shingles of a text. The set may be empty.
 
     Case, whitespace and punctuation have no influence. Only the first :data:`MAX_WORDS` words count.
     """
     text = text[:_MAX_CHARACTERS]
-    if text.isascii():  # the same words in less time
+    if text.isascii():  # finds the same words in less time
         words = text.encode().translate(_ASCII_WORDS).split()[:MAX_WORDS]
     else:
         words = [word.encode() for word in _words().findall(text.casefold())[:MAX_WORDS]]
@@ -73,9 +73,9 @@ def shingles(text: str) -> frozenset[int]:
 
 
 def signature_of(hashes: Iterable[int]) -> bytes:
-    """Return the signature of a text: :data:`SIGNATURE_BYTES` bytes. ``hashes``: its shingles, not empty."""
+    """Return the signature of a text, which has :data:`SIGNATURE_BYTES` bytes. ``hashes``: its shingles, not empty."""
     ordered = sorted(hashes)
-    # The smallest hash of each bin; an empty bin takes that of the next one.
+    # The smallest hash of each bin. An empty bin uses the hash of the next bin.
     minima = [ordered[bisect_left(ordered, start) % len(ordered)] for start in _BIN_STARTS]
     pairs = zip(minima[::2], minima[1::2], strict=True)
     return b"".join(
@@ -93,7 +93,7 @@ def similarity(one: frozenset[int], other: frozenset[int]) -> float:
 class Text:
     """A text to group.
 
-    ``url``: of its page. ``digest``: the first 64 bits of a hash of the text, so that equal texts have equal digests.
+    ``url``: URL of its page. ``digest``: the first 64 bits of a hash of the text, so that equal texts have equal digests.
     """
 
     __slots__ = ("digest", "signature", "text", "url")
@@ -106,13 +106,13 @@ class Text:
 
 
 def find_duplicates(read: Callable[[], Iterable[Text | None]]) -> dict[int, str]:
-    """Return the URL of the page to keep for each text that is a duplicate of another one, by its number in the order of reading.
+    """Return the URL of the page to keep for each text that duplicates another text, by its number in the order of reading.
 
     ``read`` is called twice and returns the same texts each time; ``None`` is skipped, but counted. The groups are the
-    connected components of the near duplicates, so they depend on the texts only, and not on their order. The page to
-    keep is the one with the shortest URL of its group, and the first in alphabetical order among several.
+    connected components of the near duplicates, so they only depend on the texts, not on their order. The page to keep
+    is the page with the shortest URL in its group or, of several, the first in alphabetical order.
 
-    Takes 24 bytes for each text, and 100 more while it sorts them. The shingles of texts that have to be
+    Takes 24 bytes of memory for each text, and 100 more while it sorts them. The shingles of texts that have to be
     compared are stored in a temporary file.
     """
     digests, bands = array("Q"), [array("I") for _ in range(_BANDS)]
@@ -153,7 +153,7 @@ def find_duplicates(read: Callable[[], Iterable[Text | None]]) -> dict[int, str]
 
 
 def _split_copies(order: list[int], digests: array[int]) -> tuple[list[int], dict[int, int]]:
-    """Return the first text of each digest in the order of digests, and for each other text the first one of its digest."""
+    """Return the first text of each digest, in the order of digests, and for each other text the first text of its digest."""
     firsts: list[int] = []
     copies: dict[int, int] = {}
     for text in order:
@@ -175,18 +175,18 @@ class _ShingleFile:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._places: dict[int, tuple[int, int]] = {}
+        self._positions: dict[int, tuple[int, int]] = {}
         self.read = lru_cache(maxsize=_CACHED)(self._read)
 
     def add(self, number: int, hashes: frozenset[int]) -> None:
         """Store the shingles of a text."""
         data = array("Q", hashes).tobytes()
-        self._places[number] = self._file.tell(), len(data)
+        self._positions[number] = self._file.tell(), len(data)
         self._file.write(data)
 
     def _read(self, number: int) -> frozenset[int]:
-        place, length = self._places[number]
-        self._file.seek(place)
+        position, length = self._positions[number]
+        self._file.seek(position)
         return frozenset(memoryview(self._file.read(length)).cast("Q"))
 
 
@@ -218,9 +218,9 @@ def _components(
     buckets: dict[tuple[int, int], list[int]] = {}
     for text in compared:
         own = [
-            buckets.setdefault((place, band[text]), [])
-            for place, band in enumerate(bands)
-            if band[text] in shared[place]
+            buckets.setdefault((index, band[text]), [])
+            for index, band in enumerate(bands)
+            if band[text] in shared[index]
         ]
         misses = 0
         # Texts that agree in several bands are likely to be similar.

@@ -23,11 +23,11 @@ from skitter.web.urls import resolve
 
 _STATED = DateExtraction(original=True, extensive_search=False)
 _MARKED = "main, [role=main], article"
-"""Elements that contain the main content by their meaning."""
+"""Elements that contain the main content according to their semantics."""
 _SHORT = 250
-"""Characters. For a shorter text, trafilatura returns all text of the page without its structure, or nothing."""
+"""Minimum characters. For a shorter text, trafilatura returns all text of the page without its structure, or nothing."""
 _PLAIN = turbohtml.Markdown(strip=("a", "img"))
-"""Markdown without links and images, as trafilatura writes it."""
+"""Matches the links and images in trafilatura's Markdown."""
 
 
 def extract(call: ContentCall) -> MainContent:
@@ -51,7 +51,7 @@ def extract(call: ContentCall) -> MainContent:
         "json_ld": msgspec.json.encode(without_surrogates(json_ld)).decode() if json_ld else None,
         "opengraph": dict(document.opengraph(base_url)),
     }
-    # "fast" leaves out two further extractors: 30 % less time, and the same quality (docs/dependencies.md).
+    # "fast" skips two additional extractors. It takes 30 % less time with the same quality (docs/dependencies.md).
     found = trafilatura.extract(
         call.text,
         url=call.url,
@@ -105,7 +105,7 @@ def _content_of(call: ContentCall) -> MainContent:
 
 def main() -> None:
     """Read pages until the end of the input."""
-    logging.disable()  # trafilatura reports ordinary pages without content as errors
+    logging.disable()  # trafilatura reports even ordinary pages without content as errors
     limit_memory(int(sys.argv[2]))
     decode = msgspec.json.Decoder(ContentCall).decode
     serve(lambda call: _content_of(decode(call)))

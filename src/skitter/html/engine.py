@@ -59,7 +59,7 @@ class Engine(Protocol):
         """
 
     def outermost(self, nodes: list[Any], /) -> list[Any]:
-        """Return the elements that are not inside another one of them. The elements are in document order."""
+        """Return the elements that are not inside another of the elements. The elements are in document order."""
 
     def values(self, document: Any, tag: str, attribute: str, /) -> list[str]:
         """Return the values of an attribute of all elements with a given name that have it, for a whole document."""
@@ -90,7 +90,7 @@ class Engine(Protocol):
 
 
 class EngineExtras(Protocol):
-    """What only some engines can do."""
+    """Methods that only some engines have."""
 
     def markdown(self, node: Any, base_url: str, /) -> str:
         """Return a node as Markdown, with links relative to a base URL made absolute."""
@@ -104,7 +104,7 @@ class EngineExtras(Protocol):
     def xpath(self, node: Any, query: str, namespaces: dict[str, str] | None = None, **variables: Any) -> Any:
         """Evaluate XPath 1.0. Nodes of text and attributes are strings.
 
-        Raises ValueError for a query that it cannot evaluate; the query may still be valid.
+        Raises ValueError for a query that the engine cannot evaluate, although it may be valid.
         """
 
 

@@ -36,14 +36,14 @@ class LexborEngine:
 
     @staticmethod
     def parse(text: str) -> LexborNode:
-        # The compiled parser cannot take a lone surrogate, which JSON can contain.
+        # The compiled parser does not accept lone surrogates, which JSON can contain.
         root = LexborHTMLParser(in_standards_mode(text.encode("utf-8", "replace").decode())).root
         assert root is not None  # the parser always creates one
         document = root.parent
         assert document is not None
         doctype = document.child
         if doctype is not None and doctype.tag == "-doctype":
-            doctype.decompose()  # the engine would count it as a sibling of <html>
+            doctype.decompose()  # the engine would treat it as a sibling of <html>
         return document
 
     @staticmethod
@@ -57,7 +57,7 @@ class LexborEngine:
 
     @staticmethod
     def select(node: LexborNode, css: str) -> list[LexborNode]:
-        # css() tests the node itself too, and returns a match of two selectors of a group twice, in the order of the group.
+        # css() also tests the node itself, and returns a match of two selectors in a group twice, in the order of the group.
         # Nodes are compared by memory address, because == compares their HTML.
         matches = {match.mem_id: match for match in node.css(css)}
         matches.pop(node.mem_id, None)
@@ -138,7 +138,7 @@ class LexborEngine:
 
     @staticmethod
     def remove(node: LexborNode) -> None:
-        # remove() would free the memory of the node. An empty text takes its place and is removed instead.
+        # remove() would free the memory of the node. So the node is replaced by an empty text, which is removed instead.
         parent, following = node.parent, node.next
         node.replace_with("")
         placeholder = (

@@ -2,7 +2,7 @@
 
 A parser may need far more memory than the page is long: a page of 60 KB can describe a tree of a million elements.
 Pages above :data:`ALWAYS_SAFE` are therefore parsed in parts, and the growth of the process is measured after each part.
-The design note "Limits" has the figures.
+The design note "Limits" has the measurements.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ ALWAYS_SAFE = 10_000
 """Number of characters below which every page is parsed in one step; see :func:`is_always_safe`."""
 _FEW_TAGS = 1_500
 _FEW_TAGS_SAFE = 64_000
-"""Number of characters below which a page with at most that many tags is parsed in one step. Both ways to multiply a page, formatting
-elements that are opened again and attributes that are merged, need many tags."""
+"""Number of characters below which a page is parsed in one step if it has at most this number of tags. A small page needs many
+tags to describe a large tree, whether by formatting elements that are opened again or by attributes that are merged."""
 LENGTH_OF_PLAIN = 1_200_000
 _FEWER_TAGS, _SHORT_TAGS, _SHORT_ROOTS = 1_000, 48_000, 4_000
 """Limits of :func:`has_few_plain_tags`: characters of the page, tags, characters inside of tags, and inside of ``html`` and ``body``."""
 _PROVEN_SIZE = 24 * 1024 * 1024
-"""Largest bound of :func:`proven_size`. The worst page within it took 25 MB and 35 ms to parse, on a busy machine."""
+"""Maximum result of :func:`proven_size`. The worst page within it took 25 MB and 35 ms to parse, on a busy machine."""
 DEFAULT_MEMORY = 96 * 1024 * 1024
 """Default of the setting ``max_page_memory``, in bytes."""
 
 _PART = 4096
-"""Characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
+"""Number of characters passed to a parser at once. The worst known part takes 60 MB and 50 ms."""
 _FIRST_PART = 8_192
 _JSON_SHARE = 2
 """JSON is parsed from bytes, without a decoded text in memory, so its values may take twice the memory."""
 _MAX_ATTRIBUTES = 2_000
-"""Attributes of one tag. The time of libxml2 and Lexbor grows with their square."""
+"""Maximum number of attributes of one tag. The time of libxml2 and Lexbor grows with the square of this number."""
 
 
 class TakesLong(Exception):
@@ -84,15 +84,16 @@ class MemoryMeter:
         self.begin_turn()
 
     def begin_turn(self) -> None:
-        """Take the present memory of the process as the start of the next measurement."""
+        """Start the next measurement at the current memory of the process."""
         self._others_before = time.process_time() - time.thread_time()
         self._resident = self.resident()
         self._turn_began = time.perf_counter()
 
     def resident(self) -> int:
-        """Return the memory of this process in bytes. On systems without ``/proc``, its peak.
+        """Return the memory of this process in bytes; on systems without ``/proc``, its peak.
 
-        No other Python thread runs meanwhile, so the memory that a thread takes between two calls is its own.
+        The call keeps the interpreter lock, so memory that is taken between two calls without a pause belongs to the calling
+        thread.
         """
         if self._source is None:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -120,15 +121,15 @@ class MemoryMeter:
     def _let_others_run(self) -> None:
         """Let other threads run. Their memory does not count.
 
-        A part is parsed without releasing the interpreter lock. So a page that takes long would leave the event loop a
-        share of the time that is too small for the pages of other hosts. It pauses for as long as it was parsed.
+        A part is parsed without releasing the interpreter lock. So a page that takes long would leave the event loop too
+        little time for the pages of other hosts. After some time, parsing pauses for as long as it has run.
         """
         self._end_turn()
         if self._max_seconds is not None and time.thread_time() - self._began > self._max_seconds:
             raise TakesLong
         pause, before = 0.0, self._seconds
         if self._pauses:
-            self._seconds = time.thread_time()  # CPU time, so that other processes do not make a page pause
+            self._seconds = time.thread_time()  # CPU time, so that a busy machine does not cause pauses
             if self._seconds - self._began > _USUAL_SECONDS:
                 pause = min(self._seconds - before, _LONGEST_PAUSE)
         time.sleep(pause)
@@ -136,7 +137,7 @@ class MemoryMeter:
 
     @property
     def is_certain(self) -> bool:
-        """Whether the page would be refused again: the memory was not taken by a thread that works without the lock."""
+        """Whether the page itself has taken the memory, and not a thread that runs without the interpreter lock."""
         own = time.thread_time() - self._began
         return self.used <= self.limit or self._others <= own * _NEGLIGIBLE_SHARE
 
@@ -159,15 +160,15 @@ _Buffer = ctypes.c_char * 64
 
 @cache
 def _memory_file(_pid: int) -> int | None:
-    """Return the open file with the memory of this process; a forked process opens its own. ``None`` without ``/proc``."""
+    """Return the open file with the memory of this process. A forked process opens its own file. ``None`` without ``/proc``."""
     return os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
 
 
 _BYTES_PER_CHARACTER = 24
-"""Memory of a character of a text node in the default engine while it is built."""
+"""Bytes of memory per character of a text node while the default engine builds the node."""
 _SMALL_TREE = 32 * 1024 * 1024
 _BYTES_PER_CHARACTER_OF_PAGE = 64
-"""Ordinary pages take 8 to 12, and pages of empty elements 42."""
+"""Bytes of memory per character of a page. Ordinary pages take 8 to 12, and pages of empty elements 42."""
 _LIBC = ctypes.PyDLL(None)
 """The C library, called without releasing the global interpreter lock."""
 _START = ctypes.c_long(0)
@@ -179,17 +180,17 @@ _USUAL_SECONDS = 0.02
 """Seconds of parsing after which a page pauses. Ordinary pages of several megabytes take less."""
 _LONGEST_PAUSE = 0.05
 _LONG_TEXT = 256 * 1024
-"""Characters above which a page is parsed in a thread."""
+"""Number of characters above which a page is parsed in a thread."""
 _NEGLIGIBLE_SHARE = 0.1
-"""CPU time of other threads, as a share of that of the page, in which they hardly take memory."""
+"""Share of the page's CPU time up to which the CPU time of other threads is too short for them to take much memory."""
 _PAGE_SIZE = resource.getpagesize()
 
 
 def is_always_safe(text: str) -> bool:
-    """Return whether a page can be parsed in one step, whatever it contains: none takes more than 100 MB or 100 ms."""
+    """Return whether a page can be parsed in one step because it cannot take more than 100 MB or 100 ms."""
     length = len(text)
     if length <= _FEW_TAGS_SAFE:
-        # Replacing as many tags as there may be, and looking for another one, takes a fifth of the time of count().
+        # Replacing the allowed number of tags, and searching for another tag, takes a fifth of the time of count().
         return length <= ALWAYS_SAFE or "<" not in text.replace("<", ">", _FEW_TAGS)
     return has_few_plain_tags(text)
 
@@ -204,16 +205,17 @@ def has_few_tags(body: bytes) -> bool:
 
 
 def has_few_plain_tags(text: str) -> bool:
-    """Return whether a long page is so simple that its tree takes little memory and time: at most 20 MB and 10 ms.
+    """Return whether a long page is simple enough that its tree takes little memory and time: at most 20 MB and 10 ms.
 
-    The memory of a tree is the product of tags and of attributes at worst, so both have to be few. Each attribute is
-    between a ``<`` and the next ``>``, because no quote hides a ``>``: a tag with quotes has to be well-formed.
+    In the worst case, the memory of a tree grows with the product of the numbers of tags and attributes, so both have to
+    be small. Each attribute is between a ``<`` and the next ``>``, because no quotes can hide a ``>``: a tag with quotes has
+    to be well-formed.
     """
     length, middle = len(text), len(text) // 2
     if (
         length > LENGTH_OF_PLAIN
         or text.count("<", middle, middle + _PART) * length > 2 * _FEWER_TAGS * _PART  # most pages end here
-        or "\0" in text  # each of these takes 80 ns
+        or "\0" in text  # each NUL character takes 80 ns
     ):
         return False
     find, inside, roots, left = text.find, _SHORT_TAGS, _SHORT_ROOTS, _FEWER_TAGS
@@ -248,10 +250,10 @@ _PLAIN_TAG = (  # compiled at its first use
 
 
 def proven_size(text: str) -> int | None:
-    """Return a bound of the memory that the tree of a page takes, in bytes, if the tags of the page prove that it is small.
+    """Return an upper bound of the memory of a page's tree in bytes, if the tags of the page prove that it is small.
 
-    ``None`` for any other page, and always where skitter was installed without its compiled modules. The memory of such a
-    page has to be measured.
+    ``None`` for any other page, and always if skitter was installed without its compiled modules. The memory of such a page
+    has to be measured.
     """
     if tree_bound is None or len(text) > LENGTH_OF_PLAIN:
         return None
@@ -262,7 +264,7 @@ def proven_size(text: str) -> int | None:
 def largest_tree(length: int, memory: int) -> int:
     """Return the number of bytes that the tree of a page of this length may take, if no page may take more than ``memory``.
 
-    A page of moderate size is parsed on the event loop, so its tree may not take as much as that of a large page.
+    A page of moderate size is parsed on the event loop, so its tree may not take as much as the tree of a large page.
     """
     return min(memory, _SMALL_TREE + length * _BYTES_PER_CHARACTER_OF_PAGE)
 
@@ -275,9 +277,9 @@ def meter_for(text: str, memory: int, max_seconds: float | None = None) -> Memor
 
 
 def attempts_for(text: str) -> int:
-    """Return how often a page is parsed before it is refused for its memory, if threads without the lock may have taken it.
+    """Return how often a page is parsed before it is refused, if threads without the interpreter lock may have taken memory.
 
-    Such a thread may unpack another body, for example.
+    Such a thread may be decompressing another body, for example.
     """
     return _ATTEMPTS if _is_long(text) else _ATTEMPTS - 1  # a shorter page may block the event loop
 
@@ -287,7 +289,7 @@ def _is_long(text: str) -> bool:
 
 
 def return_freed_memory() -> None:
-    """Return freed memory to the system. By itself glibc keeps what a thread has freed, up to the size of a tree each."""
+    """Return freed memory to the system. By itself, glibc keeps the freed memory of each thread, up to the size of a tree."""
     _trim(0)
 
 
@@ -306,7 +308,7 @@ def too_complex(message: str) -> PageTooComplex:
 
 
 def parts_of(text: str) -> Iterator[tuple[int, str]]:
-    """Return the end of each part that a parser can take, and the part. The first is longer: no element is open before it."""
+    """Yield the end of each part that is passed to a parser, and the part. The first part is longer: no element is open before it."""
     yield _FIRST_PART, text[:_FIRST_PART]
     for start in range(_FIRST_PART, len(text), _PART):
         yield start + _PART, text[start : start + _PART]
@@ -317,13 +319,13 @@ _LONG_TAG = re.compile(rf"<[a-zA-Z][^<>]{{{_LONG - 2},}}")
 _SEARCH_PART = 1_000_000
 _QUOTED_VALUE = re.compile(r"""(?<=[^\s=/])\s*=\s*(?:"[^"]*"|'[^']*')""")
 _ATTRIBUTE = re.compile(r"(?<=[\s/])[^\s/>]")
-"""The first character of an attribute. A pattern for what is in front of it would take quadratic time for many blanks."""
+"""The first character of an attribute. Matching the preceding blanks as well would take quadratic time for many blanks."""
 
 
 def check_attributes(text: str) -> None:
     """Raise :class:`~skitter.errors.PageTooComplex` for a tag with too many attributes."""
     for tag in _long_tags(text):
-        outside = _QUOTED_VALUE.sub(" ", tag)  # no space is needed behind a quoted value
+        outside = _QUOTED_VALUE.sub(" ", tag)  # an attribute may follow a quoted value without a space
         if len(outside) >= _LONG and _exceeds(_ATTRIBUTE, outside, _MAX_ATTRIBUTES):
             raise too_complex(f"a tag has more than {_MAX_ATTRIBUTES} attributes")
 
@@ -340,7 +342,7 @@ _TAG_BODY = re.compile(r"""(?:[^"'>=]++|["']|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+""")
 class RootCheck:
     """Limits the attributes of all tags of ``html`` and ``body`` together.
 
-    The parser merges them into one element, and compares each attribute with all before it.
+    The parser merges them into one element, and compares each attribute with all previous attributes.
     """
 
     def __init__(self, text: str) -> None:
@@ -402,9 +404,9 @@ def check_xml(text: str, memory: int) -> None:
 
 
 _TINY_NUMBERS = [re.compile(rb"%c-(?<=[0-9]%c-)[23][0-9][0-9]" % (sign, sign)) for sign in b"eE"]
-"""For each sign of an exponent. Patterns that begin with fixed characters are found fast."""
+"""One pattern for each sign of an exponent, because patterns that begin with fixed characters are searched fast."""
 _MAX_TINY_NUMBERS = 20_000
-"""Numbers next to the smallest ones: msgspec takes 7 µs for each, a hundred times as long as for others."""
+"""Maximum number of numbers close to the smallest possible one. msgspec takes 7 µs for each, a hundred times as long as usual."""
 
 
 def _check_counts(
@@ -420,9 +422,9 @@ def _check_counts(
 
 
 _JSON_SIZES = {"[": 64, "{": 232, ",": 40}
-"""Memory of an empty list, of a dict with one key, and of a value with its place in a container, in bytes."""
+"""Memory of an empty list, of a dict with one key, and of a value with its entry in a container, in bytes."""
 _XML_SIZES = {"<": 310, "</": -140, "=": 290}
-"""Memory of an element with a text node, of what an end tag lacks, and of an attribute in libxml2, in bytes."""
+"""Memory in libxml2 in bytes: an element with a text node, the part of it that an end tag does not need, an attribute."""
 
 
 class _Nesting:
@@ -453,7 +455,7 @@ class _Nesting:
 
 
 def check_nesting(text: str, meter: MemoryMeter) -> None:
-    """Raise :class:`~skitter.errors.PageTooComplex` for a page that Lexbor would need too much memory or time for.
+    """Raise :class:`~skitter.errors.PageTooComplex` for a page for which Lexbor would need too much memory or time.
 
     Its time grows with the depth times the number of tags, and its memory with the number of formatting elements that
     are never closed times the number of tags.
@@ -478,8 +480,8 @@ _UNNESTED = frozenset(
 )
 """Elements without content, and elements whose end tags are optional."""
 _MAX_STEPS = 100_000_000
-"""Tags times depth. Lexbor takes 1.5 ns for each."""
+"""Maximum product of tags and depth. Lexbor takes 1.5 ns for each unit."""
 _NODE_SIZE = 120
 _CHECK_INTERVAL = 1_000
-"""Tags between two checks."""
+"""Number of tags between two checks."""
 _USUAL_OPEN = 50

@@ -1,8 +1,8 @@
-"""The tree of an HTML engine as a tree of lxml, for functions that only lxml and parsel have.
+"""A copy of an HTML engine's tree as a tree of lxml, for functions that only lxml and parsel have.
 
-The copy has the same elements in the same places, and each element of one tree is mapped to that of the other. Both
-therefore always refer to the same element. Copying takes about 5 µs per element. It serves ``Selector.root``, XPath on
-the fallback engine, and XPath functions that the default engine lacks.
+The copy has the same structure, and each element of one tree is mapped to its counterpart in the other. Copying takes
+about 5 µs per element. The copy is used for ``Selector.root``, for XPath on the fallback engine, and for XPath functions
+that the default engine lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from skitter.errors import PageTooComplex
 from skitter.html.engine import Engine
 
 MAX_ELEMENTS = 200_000
-"""Maximum size of a copy. An element of the copy takes 0.7 KB."""
+"""Maximum number of elements in a copy. Each takes 0.7 KB."""
 
 # Characters and names that HTML allows and XML does not.
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

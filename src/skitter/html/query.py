@@ -6,9 +6,9 @@ case-sensitive; a query on an element tests the element itself and its descendan
 run there. All others (``:contains()``, ``:has()``, namespaces, mixed groups) are translated to XPath.
 
 The HTML parser puts a ``tbody`` around the rows of a table, so ``table > tr`` and ``table/tr`` match nothing in a browser.
-Both are common in spiders, because page sources and libxml2 have no such ``tbody``. Here they lead through it.
+Both are common in spiders, because page sources and libxml2 have no such ``tbody``. Here they match through the ``tbody``.
 
-On an XML page, XPath queries without prefixes find nothing in a namespace. That is logged.
+On an XML page, XPath queries without prefixes find nothing in a namespace. This is logged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("skitter.crawl")
 
 
 class Take(Enum):
-    """What a query returns of the elements it matches."""
+    """What a query returns for the elements that it matches."""
 
     ELEMENT = auto()
     TEXT = auto()
@@ -42,7 +42,7 @@ class Scoped(msgspec.Struct, frozen=True):
     inside: str
     """Query for the matches below the element, with all of its parts inside the element (needs ``:scope``)."""
     own: str
-    """Query that the element matches if it is a result itself; empty if it cannot be one."""
+    """Query that the element matches if it is itself a result; empty if it cannot be a result."""
     outward: str
     """If the element matches this query, results may be siblings, which the engine cannot reach; may be empty."""
     chained: bool
@@ -50,7 +50,7 @@ class Scoped(msgspec.Struct, frozen=True):
 
 
 class CssQuery(msgspec.Struct, frozen=True):
-    """A CSS query that was parsed and is valid."""
+    """A parsed, valid CSS query."""
 
     source: str
     """The query as the user wrote it."""
@@ -78,11 +78,11 @@ def through_tbody(xpath: str, tag: str) -> str:
     if "tr" not in xpath or ("table" not in xpath and tag != "table"):
         return xpath
     masked = re.sub(_LITERAL, lambda literal: "'" + "_" * (len(literal[0]) - 2) + "'", xpath)
-    places = [match.end() for match in re.finditer(_ROWS_OF_TABLE, masked)]
+    positions = [match.end() for match in re.finditer(_ROWS_OF_TABLE, masked)]
     if tag == "table" and (found := re.match(_ROWS_HERE, masked)):
-        places.insert(0, found.end())
-    for place in reversed(places):
-        xpath = f"{xpath[:place]}tbody/{xpath[place:]}"
+        positions.insert(0, found.end())
+    for position in reversed(positions):
+        xpath = f"{xpath[:position]}tbody/{xpath[position:]}"
     return xpath
 
 
@@ -97,7 +97,7 @@ _BEFORE_OPERAND = frozenset(
 def in_any_namespace(xpath: str) -> str:
     """Return an XPath query whose names without a prefix match in any namespace, as in CSS.
 
-    The rules are those of XPath 1.0 (3.7): a name after an operand is an operator, and a name before ``(`` or ``::``
+    By the rules of XPath 1.0 (3.7), a name after an operand is an operator, and a name before ``(`` or ``::``
     is a function or an axis.
     """
     parts = re.findall(_WORD, xpath)
@@ -120,7 +120,7 @@ _NAME = r"(?<![\w:@$.-])[A-Za-z_][\w.-]*(?!\s*[(:]|[\w.-])"
 _OPERATORS = frozenset({"and", "or", "div", "mod"})
 _MAX_CHECKED = 1_000
 _checked: set[tuple[str, str]] = set()
-"""Queries and roots that were checked before, because a search of the page for each empty result would be slow."""
+"""Queries and roots that were already checked, because searching the page after each empty result would be slow."""
 
 
 def warn_of_namespaces(query: str, node: Any) -> None:

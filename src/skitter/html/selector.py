@@ -1,10 +1,10 @@
 """Selectors with the interface of parsel on a fast HTML5 engine.
 
-``css`` and ``xpath`` run on one tree, so XPath on an element found by CSS starts from that element. What the engine
-cannot evaluate (on the default engine a few XPath functions, on the fallback engine all XPath) runs on lxml, on a copy
-of the same tree. XML and JSON pages are in the hands of parsel.
+``css`` and ``xpath`` run on the same tree, so XPath on an element found by CSS starts from that element. Queries that the
+engine cannot evaluate (on the default engine a few XPath functions, on the fallback engine all XPath) run on lxml, on a
+copy of the tree. XML and JSON pages are handled by parsel.
 
-The results equal those of parsel, except where the HTML standard and libxml2 build different trees: ``table`` gets a
+The results are the same as with parsel, except where the HTML standard and libxml2 build different trees: ``table`` gets a
 ``tbody``, a stray ``</p>`` becomes an empty paragraph, ``<wbr>`` has no content, the line break after ``<pre>`` is
 dropped, SVG attributes keep their case, ``noscript`` in the head contains no ordinary elements, and elements nested
 deeper than 512 levels become siblings, as in browsers. An attribute without a value is ``""`` (WHATWG DOM, 4.9), not its
@@ -75,7 +75,7 @@ forms."""
 _BLOCKS = ", ".join(sorted(_BLOCK_NAMES))
 _TABLE_PARTS = frozenset({"caption", "tbody", "td", "tfoot", "th", "thead", "tr"})
 _CSS = re.compile(r"::text\b(?!\()|::attr\(|^\s*[.#][a-zA-Z]")
-"""What only a CSS query contains."""
+"""Matches text that only a CSS query contains."""
 _BREAK = object()
 
 
@@ -87,7 +87,7 @@ def parsel_selector(**options: Any) -> parsel.Selector:
 
 
 def is_parsel(value: object) -> bool:
-    """Return whether a value is a selector of parsel."""
+    """Return whether a value is a parsel selector."""
     loaded = sys.modules.get("parsel")
     return loaded is not None and isinstance(value, loaded.Selector)
 
@@ -107,7 +107,7 @@ def _parse_metered(engine: Engine, text: str, max_memory: int) -> tuple[Any, int
 
 
 class ParsedHtml:
-    """One HTML document. Its tree may take ``max_memory`` bytes, together with the text. ``None``: it is known to take little.
+    """One HTML document. Text and tree may take ``max_memory`` bytes together; ``None``: the page is known to need little.
 
     Raises :class:`~skitter.html.limits.TakesLong` after ``max_seconds`` of CPU time; ``None``: without such a limit.
     """
@@ -123,7 +123,7 @@ class ParsedHtml:
         if max_memory is None or is_always_safe(text):
             self.document = engine.parse(text)
         elif (
-            engine.in_parts  # the bound is that of this engine
+            engine.in_parts  # the bound is valid for this engine only
             and (bound := proven_size(text)) is not None
             and self.memory + bound <= max_memory
         ):
@@ -144,20 +144,20 @@ class ParsedHtml:
         self._lxml_tree: LxmlTree | None = None
 
     def lxml_tree(self) -> LxmlTree:
-        """Return the copy of this document in lxml, made on first use."""
+        """Return the copy of this document in lxml. It is created on first use."""
         if self._lxml_tree is None:
             self._lxml_tree = _lxml_tree(self.engine, self.root, self.base_url)
         return self._lxml_tree
 
     def drop(self, node: Any) -> None:
-        """Take a node out of the document."""
+        """Remove a node from the document."""
         self.engine.remove(node)
         self._lxml_tree = None
 
     def xpath(
         self, node: Any, query: str, namespaces: Mapping[str, str] | None, variables: dict[str, Any]
     ) -> Any:
-        """Evaluate XPath from a node: a list of nodes and strings, or a number, truth value or string.
+        """Evaluate XPath from a node. Return a list of nodes and strings, or a number, boolean or string.
 
         Raises ValueError for an invalid query.
         """
@@ -183,7 +183,7 @@ class ParsedHtml:
         return [root if node is None else node for root, node in nodes]
 
     def extras_for(self, method: str) -> EngineExtras:
-        """Return what only some engines can do. Raises :class:`~skitter.errors.UsageError` if this one cannot.
+        """Return the additional methods of the engine. Raises :class:`~skitter.errors.UsageError` if it lacks them.
 
         ``method``: the method that the user has called.
         """
@@ -245,10 +245,10 @@ class SelectorList(Sequence["Selector"]):
     def __init__(self, selectors: Iterable[Selector] = ()) -> None:
         self._selectors: Sequence[Selector] = list(selectors)
 
-    if not TYPE_CHECKING:  # a type checker finds such names by itself
+    if not TYPE_CHECKING:  # a type checker reports such names by itself
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError for a name that a list of selectors lacks, with what to call first."""
+            """Raise AttributeError for an attribute that a list of selectors lacks, and name the method to call first."""
             first = (
                 "a single selector, such as [0] or the variable of a loop"
                 if name in dir(Selector)
@@ -280,11 +280,11 @@ class SelectorList(Sequence["Selector"]):
         return self[0].get() if len(self) else default
 
     def extract(self) -> list[Any]:
-        """Return ``get()`` of each selector: the older name of :meth:`getall`."""
+        """Return ``get()`` of each selector. This is the older name of :meth:`getall`."""
         return self.getall()
 
     def extract_first(self, default: Any = None) -> Any:
-        """Return ``get()`` of the first selector, or the default: the older name of :meth:`get`."""
+        """Return ``get()`` of the first selector, or the default. This is the older name of :meth:`get`."""
         return self.get(default)
 
     @property
@@ -379,14 +379,14 @@ def _joined(lists: Sequence[SelectorList]) -> SelectorList:
 
 
 _TESTED_CORE = "1.15."
-"""The versions of turbohtml whose core is loaded without its package. Others are loaded as usual."""
+"""The versions of turbohtml whose core is loaded without the rest of the package. Other versions are loaded as usual."""
 
 
 def _load_core() -> None:
     """Load the compiled core of turbohtml without the other modules of its package, which take 11 ms.
 
-    They describe articles, dates, minifiers and more, and few crawls use them. Whatever asks the package for a name loads
-    them: :mod:`skitter.html.turbo` before it uses a class that they add to the core, and all other code at once.
+    They are for articles, dates, minifiers and more, and few crawls use them. Accessing a name of the package loads them.
+    :mod:`skitter.html.turbo` does so before it uses a class that they add to the core.
     """
     spec = find_spec("turbohtml")
     if spec is None or spec.loader is None or "turbohtml" in sys.modules:
@@ -508,7 +508,7 @@ class Selector:
         return [self.get()]
 
     def extract(self) -> Any:
-        """Return ``get()``: the older name of :meth:`get`."""
+        """Return ``get()``. This is the older name of :meth:`get`."""
         return self.get()
 
     @property
@@ -523,7 +523,7 @@ class Selector:
 
     @property
     def link(self) -> str | None:
-        """The raw link: ``href`` or else ``src`` of an element; a text or attribute value itself."""
+        """The raw link: ``href`` or otherwise ``src`` of an element; a text or attribute value itself."""
         engine, node = self._page.engine, self._node
         href = engine.attribute(node, "href")
         return engine.attribute(node, "src") if href is None else href
@@ -544,10 +544,10 @@ class Selector:
         return next(iter(self.re(regex, replace_entities)), default)
 
     def text_content(self) -> str:
-        """Return all text inside the element, with a line break between blocks that nothing else separates.
+        """Return all text inside the element, with a line break between blocks that are not separated otherwise.
 
-        Text nodes are unchanged otherwise, and those of scripts and styles are included. A text or attribute value is
-        returned as it is.
+        Text nodes are otherwise unchanged, and the text of scripts and styles is included. A text or attribute value is
+        returned unchanged.
         """
         return self._page.text_content(self._node)
 
@@ -569,7 +569,7 @@ class Selector:
 
     @property
     def root(self) -> Any:
-        """The element as an element of lxml, in a copy of the page; the value itself for a text or attribute value.
+        """The element as an lxml element, in a copy of the page. For a text or attribute value, the value itself.
 
         Changes to the copy do not change the page.
         """
@@ -585,7 +585,7 @@ class Selector:
         self._page.namespaces[prefix] = uri
 
     def remove_namespaces(self) -> None:
-        """Remove the namespaces of an XML page, so that XPath queries need no prefixes. HTML needs none anyway."""
+        """Remove the namespaces of an XML page, so that XPath queries need no prefixes. Does nothing for HTML."""
 
     def drop(self) -> None:
         """Remove the element from its page.
@@ -598,7 +598,7 @@ class Selector:
 
     @property
     def memory(self) -> int | None:
-        """Memory of the page in bytes, as far as it was measured; ``None`` for XML and JSON."""
+        """Measured memory of the page in bytes; ``None`` for XML and JSON."""
         return self._page.memory
 
     def attribute_on_page(self, tag: str, attribute: str) -> list[str]:
@@ -633,7 +633,7 @@ class Selector:
         return any(engine.key(found._node) == key for found in everywhere)  # noqa: SLF001 - of the same class
 
     def is_same(self, other: Selector) -> bool:
-        """Return whether another selector stands for the same node of the same page."""
+        """Return whether another selector represents the same node of the same page."""
         if isinstance(other, (_Value, _ParselAdapter)) or other._page is not self._page:
             return False
         key = self._page.engine.key
@@ -664,7 +664,7 @@ class ElementSelector(Selector):
 
     __slots__ = ()
 
-    # Nothing is parsed. A call of such a class takes 40 % less than object.__new__(Selector).
+    # No argument is parsed. Calling such a class takes 40 % less time than object.__new__(Selector).
     __init__ = object.__init__
 
 
@@ -737,7 +737,7 @@ class _ElementList(SelectorList):
             yield selector
 
 
-# Of the methods of the following selectors, only those are documented that differ from what Selector promises.
+# In the following classes, only methods that differ from the documentation of Selector have docstrings.
 
 
 class _Comment(Selector):
@@ -774,7 +774,7 @@ class _Comment(Selector):
 
 
 class _Value(Selector):
-    """A text node, an attribute value, or the number, truth value or string that an XPath query returned."""
+    """A text node, an attribute value, or the number, boolean or string that an XPath query returned."""
 
     __slots__ = ("_root", "_value")
 
@@ -794,7 +794,7 @@ class _Value(Selector):
         return ValueList([self._value] if query.strip() == "." else [], _Value)
 
     def is_same(self, other: Selector) -> bool:
-        """Return whether another selector is this one: a value has no place on a page."""
+        """Return whether another selector is this object, because a value has no position on a page."""
         return other is self
 
     def matches(self, query: str) -> bool:
@@ -837,7 +837,7 @@ class _Value(Selector):
         return "text"
 
     def register_namespace(self, prefix: str, uri: str) -> None:
-        """Do nothing: a value has no names."""
+        """Do nothing: XPath on a value uses no namespaces."""
 
     def drop(self) -> None:
         raise _cannot_drop("a text or attribute value")
@@ -847,7 +847,7 @@ class _Value(Selector):
 
 
 class _ParselAdapter(Selector):
-    """Adapts a selector of parsel: an XPath result, a node of an XML page, or a part of a JSON page."""
+    """Adapts a parsel selector: an XPath result, a node of an XML page, or a part of a JSON page."""
 
     __slots__ = ("_inner",)
 
@@ -913,10 +913,10 @@ class _ParselAdapter(Selector):
         return None if link is None else str(link)
 
     def text_content(self) -> str:
-        """Return all text inside the element, of HTML with a line break between blocks; a value as text."""
+        """Return all text inside the element, in HTML with line breaks between blocks. A value is returned as text."""
         if self.tag and self.type == "html":
             html = str(self.get())
-            # Outside of a table the parser would drop the tags of its parts.
+            # Outside of a table, the parser would drop the tags of rows and cells.
             html = f"<table>{html}</table>" if self.tag in _TABLE_PARTS else html
             return Selector(html).css("body")[0].text_content()
         return "".join(self.css("::text").getall()) if self.tag else str(self.get())
@@ -965,7 +965,7 @@ def parsel_backed_selector(text: str, kind: str, max_memory: int = DEFAULT_MEMOR
 
 
 def from_parsel(inner: parsel.Selector) -> Selector:
-    """Return a selector that adapts one of parsel."""
+    """Return a selector that adapts a parsel selector."""
     return _ParselAdapter(inner)
 
 

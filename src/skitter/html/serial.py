@@ -4,8 +4,8 @@ The engine writes ``checked=""`` and ``&quot;``. The HTML serializer of lxml (li
 quotes that need no escape, and percent-encodes blanks and non-ASCII characters in ``href``, ``src``, ``action`` and
 the name of an anchor.
 
-Some differences remain. lxml writes every attribute without a value in that form; here only the boolean attributes
-of HTML are (``data-x`` becomes ``data-x=""``). Names of SVG attributes keep their case. Void elements of HTML5 that
+Some differences remain. lxml writes all attributes without a value in that form; here only the boolean attributes of
+HTML are written so (``data-x`` becomes ``data-x=""``). Names of SVG attributes keep their case. Void elements of HTML5 that
 libxml2 does not know (``wbr``, ``source``, ``track``) get no end tag. Whitespace around ``head`` and ``body`` and
 implied elements (``tbody``) follow HTML5.
 """
@@ -19,7 +19,7 @@ _BOOLEAN = frozenset(
     {"checked", "compact", "declare", "defer", "disabled", "ismap", "multiple"}
     | {"nohref", "noresize", "noshade", "nowrap", "readonly", "selected"}
 )
-# Boolean attributes of HTML5 that libxml2 does not know: it omits the value only if the page had none.
+# Boolean attributes of HTML5 that libxml2 does not know. It omits the value only if the page had no value.
 _BOOLEAN_IF_EMPTY = frozenset(
     {"allowfullscreen", "async", "autofocus", "autoplay", "controls", "default", "formnovalidate", "hidden"}
     | {"inert", "itemscope", "loop", "muted", "nomodule", "novalidate", "open", "playsinline", "required"}

@@ -34,7 +34,7 @@ class _Html(HTMLTranslator):
 
 
 class _AnyNamespace(GenericTranslator):
-    """Translates names without a prefix to names in any namespace, as the standard has it (Selectors 4, 3.1).
+    """Translates names without a prefix to names in any namespace, as the standard requires (Selectors 4, 3.1).
 
     Parsel's translation selects only elements in no namespace, so ``loc`` would find nothing in a sitemap.
     """
@@ -64,7 +64,7 @@ def css_to_xpath_of_xml(css: str) -> str:
     """Return an XPath query for an XML page with the same meaning. The query is valid CSS."""
     try:
         return _xml_translator.css_to_xpath(css)
-    except ExpressionError:  # :nth-of-type() and similar ones need a plain name
+    except ExpressionError:  # :nth-of-type() and similar pseudo-classes need a plain name
         return _plain_xml_translator.css_to_xpath(css)
 
 
@@ -94,7 +94,7 @@ _CASCADIA = (
     (re.compile(r":input(?![\w-])", re.IGNORECASE), ":is(input, select, textarea, button)"),
     (re.compile(r":not\((?!:is\()([^()]*,[^()]*)\)"), r":not(:is(\1))"),
 )
-"""Extensions of cascadia, the selectors of Colly, and how our selectors write them. The last one is of CSS 4."""
+"""Extensions of cascadia, the selector library of Colly, and their equivalents here. The last one belongs to CSS 4."""
 _REGEX = re.compile(
     r"\[\s*(?P<attribute>[\w-]+)\s*#=\s*|:matches(?P<own>own)?\(|(?P<literal>'[^']*'|\"[^\"]*\")",
     re.IGNORECASE,
@@ -103,9 +103,9 @@ _REGEX = re.compile(
 _OF_TYPE = re.compile(r"(?<![\w-]):(first|last|only|nth|nth-last)-of-type", re.IGNORECASE)
 """A pseudo-class without the name of an element, which XPath 1.0 cannot express."""
 _XPATH = re.compile(r"^\s*\(?\s*(\.?/|@\w)|/@|/text\(\)")
-"""What only an XPath query contains."""
+"""Matches text that only an XPath query contains."""
 _PLACEHOLDER = "regex-"
-"""Attribute that stands for a regular expression while the rest of a query is translated."""
+"""Attribute that replaces a regular expression while the rest of a query is translated."""
 _STEPS = re.compile(r"(^|\| )descendant-or-self::(?!\*/)|/descendant-or-self::\*/")
 
 
@@ -117,7 +117,7 @@ def _from_cascadia(css: str) -> str:
 
 
 def remedy_of(css: str) -> str:
-    """Return the remedy for an invalid query, or one of cascadia that our selectors do not have: if possible the same query."""
+    """Return the remedy for a query that is invalid or uses extensions of cascadia: if possible, an equivalent query."""
     plain, tests = _without_regexes(css)
     if not tests and _OF_TYPE.search(css):
         return "write the name of the element before the pseudo-class, such as p:first-of-type"
@@ -131,7 +131,7 @@ def remedy_of(css: str) -> str:
         return (
             "CSS has no regular expressions; use XPath with re:test(), such as //a[re:test(@href, '^/item')]"
         )
-    for number, test in reversed([*enumerate(tests)]):  # 10 before 1
+    for number, test in reversed([*enumerate(tests)]):  # replace 10 before 1
         xpath = xpath.replace(f"@{_PLACEHOLDER}{number}", test)
     xpath = _STEPS.sub(r"\1//", xpath)
     return f"CSS has no regular expressions; use XPath: {xpath}"
@@ -162,7 +162,7 @@ def _without_regexes(css: str) -> tuple[str, list[str]]:
 
 
 def _end_of_regex(text: str, start: int) -> int:
-    """Return the position of the bracket that ends a regular expression: the first without a partner, as in cascadia."""
+    """Return the position of the bracket that ends a regular expression: the first unmatched bracket, as in cascadia."""
     depth = 0
     for position in range(start, len(text)):
         if text[position] in "([":
@@ -196,7 +196,7 @@ def _part_of(selector: tree.Selector) -> tuple[Take, str, _Chain] | None:
 
 
 def _spill(chain: _Chain) -> str:
-    """Return the combinator before a final ``*`` if the query also selects the level above it, else ``""``.
+    """Return the combinator before a final ``*`` if the query also selects the level above it, otherwise ``""``.
 
     In parsel's translation ``p *::text`` also returns the text of ``p`` itself, and so does ``* > *::text``.
     """

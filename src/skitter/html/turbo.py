@@ -38,7 +38,7 @@ def _plain_spaces() -> Html:
 
 @cache
 def _load_package() -> None:
-    """Load all of turbohtml: its core has no class for the results before."""
+    """Load all of turbohtml, because its core alone has no class for the results."""
     from turbohtml import StructuredData  # noqa: F401, PLC0415 - few crawls need it
 
 
@@ -57,7 +57,7 @@ def _has_class(context: Any, *names: str) -> bool:
 
 _FUNCTIONS: Any = {(None, "has-class"): _has_class}
 _RESULTS = (Element, Comment, str)
-"""Results that lxml has too. It has no nodes for documents, doctypes and the fragments in templates."""
+"""Kinds of results that lxml also has. It has no nodes for documents, doctypes and the fragments in templates."""
 
 
 class _TurboExtras:
@@ -70,7 +70,7 @@ class _TurboExtras:
         _load_package()
         if not base_url:
             return node.to_markdown()
-        copy = parse_html(node.html, positions=False)  # the links of the page stay as they are
+        copy = parse_html(node.html, positions=False)  # the links of the page itself must not change
         copy.resolve_links(base_url)
         return copy.to_markdown()
 
@@ -81,7 +81,7 @@ class _TurboExtras:
         try:
             data = to_builtins(document.structured_data(base))
         except RecursionError:
-            # Only a page that was made for it nests items in a circle or hundreds of levels deep.
+            # Only a malicious page nests items in a circle or hundreds of levels deep.
             properties = {f"og:{name}": value for name, value in document.opengraph(base).items()}
             data = {
                 "json_ld": document.json_ld(),
@@ -101,7 +101,7 @@ class _TurboExtras:
 class TurboEngine:
     """Implements :class:`~skitter.html.engine.Engine`.
 
-    Compiled functions of ``turbohtml`` are attributes themselves, so that calling them takes no Python frame.
+    Compiled functions of ``turbohtml`` are used as attributes directly, so that calling them needs no Python frame.
     """
 
     __slots__ = ()
@@ -119,7 +119,7 @@ class TurboEngine:
         meter.check_runs(text)
         roots = RootCheck(text)
         with IncrementalParser(positions=False) as parser:
-            parser.feed(DOCTYPE)  # the parser ignores a second one
+            parser.feed(DOCTYPE)  # the parser ignores a second doctype
             meter.begin_turn()
             for end, part in parts_of(text):
                 roots.advance(end)
@@ -138,8 +138,8 @@ class TurboEngine:
     select = staticmethod(Node.select)
     first = staticmethod(Node.select_one)
     matches = staticmethod(Node.matches)
-    texts: staticmethod[[Node], list[str]] = staticmethod(XPath("text()"))  # type: ignore[arg-type]  # its type does not say what a path selects
-    deep_texts: staticmethod[[Node], list[str]] = staticmethod(XPath("descendant::text()"))  # type: ignore[arg-type]  # likewise
+    texts: staticmethod[[Node], list[str]] = staticmethod(XPath("text()"))  # type: ignore[arg-type]  # the type of the result is unknown to the stub
+    deep_texts: staticmethod[[Node], list[str]] = staticmethod(XPath("descendant::text()"))  # type: ignore[arg-type]  # see above
 
     @staticmethod
     def nested_texts(nodes: list[Element]) -> list[str]:
@@ -183,7 +183,7 @@ class TurboEngine:
         for child in node.children:
             if isinstance(child, Text | CData):
                 content.append(child.data)
-            elif isinstance(child, DocumentFragment):  # of a <template>
+            elif isinstance(child, DocumentFragment):  # the content of a <template>
                 content += TurboEngine.content(child)
             elif isinstance(child, _RESULTS):
                 content.append(child)

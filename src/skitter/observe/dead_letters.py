@@ -1,4 +1,4 @@
-"""Dead letters: a filter, and their plain values for display and for programs."""
+"""Dead letters: a filter, and conversion to plain values for display and for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of a job as text, with the same names and order in all displays."""
+"""Statistics of a job as text, with the same names and order everywhere."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ def kinds(counters: Mapping[str, int], group: str) -> dict[str, int]:
 
 
 def failures(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of dead letters by kind, largest first, without those that were retried or dropped."""
+    """Return the number of dead letters by kind, largest first, without letters that were retried or dropped."""
     failures = Counter(kinds(counters, "failed"))
     failures.subtract(kinds(counters, SETTLED))
     return {kind: count for kind, count in failures.most_common() if count > 0}
 
 
 def errors(counters: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of failed attempts by kind: those that were retried, and those after which the request failed."""
+    """Return the number of failed attempts by kind, including the last attempts of failed requests."""
     attempts = Counter(kinds(counters, "failed"))
     attempts.update(kinds(counters, "retried"))
     return dict(attempts.most_common())
 
 
 def listed(counts: Mapping[str, int]) -> str:
-    """Return counts by kind in one line."""
+    """Return counts by kind on one line."""
     return ", ".join(f"{visible_line(kind)} {count:,}" for kind, count in counts.items())
 
 
 def with_kinds(total: int, by_kind: Mapping[str, int]) -> str:
-    """Return a number with its parts by kind; empty for 0."""
+    """Return a total with its parts by kind; empty for 0."""
     return f"{total:,} ({listed(by_kind)})" if total and by_kind else f"{total:,}" if total else ""
 
 

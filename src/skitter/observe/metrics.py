@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from skitter.frontier.workers import WorkerStatus
 
 _READ_TIMEOUT = 5.0
-"""Seconds that a scrape waits for the frontier."""
+"""Maximum time that a scrape waits for the frontier, in seconds."""
 MAX_LABEL_VALUES = 24
 """Maximum number of values of the labels ``kind``, ``reason`` and ``name``. The remaining values are added up as ``other``."""
 STATES = (
@@ -44,7 +44,7 @@ STATES = (
     "waiting",
     "failed",
 )
-"""States of a job; those from ``pausing`` on exist only in a service."""
+"""States of a job. ``pausing`` and the states after it exist only in a service."""
 _COUNTERS = {
     "pages": ("skitter_pages", "Pages that were passed to a callback."),
     "items": ("skitter_items", "Items that were committed."),
@@ -85,7 +85,7 @@ class JobSample(NamedTuple):
     workers: Sequence[WorkerStatus]
     """The live workers on all machines."""
     violated: int = 0
-    """Number of violated monitors of the current pass, or else of the last one."""
+    """Number of violated monitors of the current pass or, if none is running, of the last pass."""
 
 
 def expose(samples: Sequence[JobSample], accept: str) -> tuple[bytes, str]:
@@ -117,7 +117,7 @@ class MetricsServer:
             ) from None
         self._server.set_app(_at_path(self._server.get_app()))
         self.port: int = self._server.server_port
-        """The port; it differs from the requested one if that was 0."""
+        """The port. Differs from the requested port if that was 0."""
 
     def close(self) -> None:
         """Stop serving."""
@@ -178,7 +178,7 @@ _BOUNDS = [*(str(bound) for bound in BOUNDS), "+Inf"]
 
 
 class _Jobs:
-    """A collector of ``prometheus_client``: turns samples into metric families."""
+    """A collector of ``prometheus_client`` that converts samples to metric families."""
 
     def __init__(self, read: Callable[[], Sequence[JobSample]]) -> None:
         self._read = read

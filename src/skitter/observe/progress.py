@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.progress")
 
 _LINE_EVERY = 10.0
-"""Seconds between two lines if the progress is not shown on a terminal."""
+"""Seconds between two lines of progress that is not shown on a terminal."""
 
 
 class View(Protocol):
@@ -99,7 +99,7 @@ class LiveView:
     """A table on a terminal that is updated in place. Implements :class:`View`."""
 
     def __init__(self, job: str, stream: TextIO) -> None:
-        # Imported here, so that a process without a terminal need not load it.
+        # Imported here, so that a process without a terminal does not load it.
         from rich.console import Console  # noqa: PLC0415 - see above
         from rich.live import Live  # noqa: PLC0415 - see above
 
@@ -142,10 +142,10 @@ def progress_table(job: str, progress: Progress) -> Table:
 
 
 def _remarks(status: FrontierStatus) -> list[str]:
-    """Return what a user should know besides the figures."""
+    """Return remarks for the user in addition to the figures."""
     failures = errors(status.counters)
     remarks = [f"failed attempts: {listed(failures)}"] if failures else []
-    # A shorter wait would come and go while the user reads it.
+    # A shorter wait would be over before the user has read about it.
     if status.next_due >= 1 and not (status.queued or status.leased):
         remarks.append(f"all remaining requests are delayed, the first one for {duration(status.next_due)}")
     return remarks

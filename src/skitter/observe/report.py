@@ -16,7 +16,7 @@ from skitter.run.job_access import JobStatus
 from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT, quantile
 
 MAX_LETTERS = 100
-"""Dead letters that a report lists. The rest is counted."""
+"""Maximum number of dead letters that a report lists. The rest is only counted."""
 _BAR_WIDTH = 40
 _TIMES = {
     "Wait for politeness": WAIT, "Fetch (to the first byte)": FETCH, "Callback": CALLBACK, "Store": STORE, "Commit": COMMIT,
@@ -42,8 +42,8 @@ def report_html(
 ) -> str:
     """Return a report as one HTML document that loads nothing else.
 
-    All figures are those of ``skitter status`` and ``skitter stats``. ``hosts``: those with the most pages. ``letters``: the
-    oldest dead letters, at most :data:`MAX_LETTERS`. ``now``: Unix time of the report.
+    The figures are the same as in ``skitter status`` and ``skitter stats``. ``hosts``: the hosts with the most pages.
+    ``letters``: the oldest dead letters, at most :data:`MAX_LETTERS`. ``now``: Unix time of the report.
     """
     counts = job.counts
     made = moment(time.time() if now is None else now)
@@ -71,7 +71,7 @@ def report_html(
 
 
 def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
-    """Return the bar charts of a job: title, and values by name. Empty charts are left out."""
+    """Return the bar charts of a job as titles and values by name. Empty charts are left out."""
     counters = counts.counters
     states = {
         "done": counts.done, "queued": counts.queued, "delayed": counts.delayed, "in flight": counts.leased,
@@ -115,21 +115,21 @@ def _text(value: str) -> str:
 
 
 def _table(caption: str, names: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1) -> str:
-    """Return a table; empty without rows. ``texts``: number of columns before those with figures.
+    """Return a table; empty without rows. ``texts``: number of columns with text, which precede the columns with figures.
 
     ``names``: headings of the columns; empty: none.
     """
     if not rows:
         return ""
     head = "".join(
-        f'<th scope="col">{name}</th>' if place < texts else f'<th scope="col" class="n">{name}</th>'
-        for place, name in enumerate(names)
+        f'<th scope="col">{name}</th>' if column < texts else f'<th scope="col" class="n">{name}</th>'
+        for column, name in enumerate(names)
     )
     body = ""
     for row_name, *cells in rows:
         body += f'<tr><th scope="row" class="url">{_text(row_name)}</th>'
-        for place, cell in enumerate(cells, 1):
-            body += f'<td class="{"url" if place < texts else "n"}">{_text(cell)}</td>'
+        for column, cell in enumerate(cells, 1):
+            body += f'<td class="{"url" if column < texts else "n"}">{_text(cell)}</td>'
         body += "</tr>"
     head = f"<thead><tr>{head}</tr></thead>" if head else ""
     return f"<table><caption>{caption}</caption>{head}<tbody>{body}</tbody></table>"
@@ -165,7 +165,7 @@ def _chart(title: str, values: Mapping[str, int]) -> str:
 
 
 def _times(counters: Mapping[str, int]) -> str:
-    """Return the percentiles of the times that a page takes."""
+    """Return the percentiles of the processing times of pages."""
     rows = []
     for name, histogram in _TIMES.items():
         buckets = histogram.read(counters)

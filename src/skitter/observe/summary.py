@@ -54,7 +54,7 @@ class Summary(msgspec.Struct, kw_only=True):
     refused_by_reason: dict[str, int]
     """Number of URLs that were refused, by reason: ``duplicate``, ``host``, ``depth``, ``robots`` and so on."""
     dropped_items: dict[str, int]
-    """Number of items that callbacks yielded and that are in no output, by reason: ``invalid``, ``hook``, ``noindex``,
+    """Number of items that callbacks yielded but that are not in any output, by reason: ``invalid``, ``hook``, ``noindex``,
     ``tdm``."""
     statuses: dict[str, int]
     """Number of responses by HTTP status."""
@@ -105,7 +105,7 @@ def job_summary(
     status: FrontierStatus,
     outputs: list[str],
 ) -> Summary:
-    """Return the summary of a job from a status of it. ``pages``: those of the run."""
+    """Return the summary of a job from its status. ``pages``: number of pages of this run."""
     counters = status.counters
     return Summary(
         job=job, state=state, reason=reason, exit_code=exit_code, seconds=round(seconds, 3), pages_this_run=pages,
@@ -135,13 +135,13 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         ("retried", listed(summary.retried_by_kind)),
         ("refused", listed(summary.refused_by_reason)),
         *(("violated", visible_line(describe(verdict))) for verdict in summary.violated),
-        ("output", ", ".join(map(_place, summary.outputs))),
+        ("output", ", ".join(map(_display_name, summary.outputs))),
         ("elsewhere", describe_elsewhere(summary.elsewhere)),
     ]
     return [(name, text) for name, text in rows if text]
 
 
-def _place(output: str) -> str:
+def _display_name(output: str) -> str:
     return "standard output" if output.partition("?")[0] == "-" else output
 
 

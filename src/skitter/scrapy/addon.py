@@ -1,4 +1,4 @@
-"""The add-on of Scrapy that makes the frontier of skitter the scheduler of a project."""
+"""The Scrapy add-on that makes skitter's frontier the scheduler of a project."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ log = logging.getLogger("skitter.scrapy")
 SCHEDULER = "skitter.scrapy.scheduler.Scheduler"
 _COOKIES = "scrapy.downloadermiddlewares.cookies.CookiesMiddleware"
 _OUTERMOST = -1_000_000
-"""Order of the middleware that sees what the engine receives from a callback."""
+"""Order of the middleware that sees the output of a callback as the engine receives it."""
 _INNERMOST = 1_000_000
 _ABOVE_ALL = 1_000
-"""Priority of the settings that skitter changes: above the command line."""
+"""Priority of the settings that skitter changes: higher than the command line."""
 _KNOWN_FILTERS = ("scrapy.dupefilters.RFPDupeFilter", "scrapy.dupefilters.BaseDupeFilter")
-"""Scrapy's default filter, and the one that filters nothing. The frontier does the same as either of them."""
+"""Scrapy's default filter, and the filter that filters nothing. The frontier can do the same as both."""
 _SINGLE_PAGE_COMMANDS = {"bench", "check", "fetch", "parse", "shell", "view"}
-"""Commands of Scrapy that try out single pages and must not touch the job."""
+"""Scrapy commands that try out single pages. They must not touch the job."""
 
 
 class Addon:
     """Makes skitter schedule the requests and store the items of a Scrapy project.
 
     ``ADDONS = {"skitter.scrapy.Addon": 0}`` in the settings of the project enables it. It reads the settings
-    ``SKITTER_JOB`` (name of the job; default: that of the spider), ``SKITTER_OUTPUTS`` (list of outputs),
+    ``SKITTER_JOB`` (name of the job; default: name of the spider), ``SKITTER_OUTPUTS`` (list of outputs),
     ``SKITTER_FRONTIER`` (URL; default ``sqlite:``), ``SKITTER_HOME`` (folder of the jobs; default ``.skitter``),
     ``SKITTER_FRESH`` (start the job again) and ``SKITTER_SETTINGS`` (further settings of skitter).
 
-    The commands of Scrapy that try out a page, such as ``scrapy shell``, do not use it.
+    Scrapy commands that try out a page, such as ``scrapy shell``, do not use the add-on.
     """
 
     def __init__(self, crawler: Crawler) -> None:
@@ -91,7 +91,7 @@ def _file_of(feed: str, spider: Spider) -> Path:
 
 
 def _command() -> str:
-    """Return the command of Scrapy that runs, such as ``crawl``; empty if a script runs Scrapy."""
+    """Return the running Scrapy command, such as ``crawl``; empty if a script runs Scrapy."""
     words = sys.orig_argv  # Scrapy removes its command from sys.argv
     for place, word in enumerate(words):
         if word.rpartition("/")[2] in {"scrapy", "scrapy.exe"}:
@@ -100,7 +100,7 @@ def _command() -> str:
 
 
 def _arguments() -> dict[str, str]:
-    """Return the arguments of the spider that the command line gives. A script passes its own, which cannot be listed.
+    """Return the arguments of the spider from the command line. The arguments that a script passes cannot be listed.
 
     Names with an underscore are left out: ``_job`` of Scrapyd differs in each run.
     """
@@ -114,7 +114,7 @@ def _arguments() -> dict[str, str]:
 def _refuse_other_scheduler(settings: BaseSettings) -> None:
     if (settings.getpriority("SCHEDULER") or 0) > 0 and settings["SCHEDULER"] != SCHEDULER:
         raise UsageError(
-            f"the project has a scheduler of its own: {settings['SCHEDULER']}",
+            f"the project already has a scheduler: {settings['SCHEDULER']}",
             remedy="remove the setting SCHEDULER, or skitter.scrapy.Addon from ADDONS",
             field="SCHEDULER",
         )
@@ -139,7 +139,7 @@ def _warn_about_start_requests(spider_class: type[Spider]) -> None:
 
 
 def _install(settings: BaseSettings) -> None:
-    from skitter.scrapy.observers import observed  # noqa: PLC0415 - it needs Scrapy
+    from skitter.scrapy.observers import observed  # noqa: PLC0415 - requires Scrapy
 
     settings.set("SCHEDULER", SCHEDULER, _ABOVE_ALL)
     settings.set("DOWNLOADER", observed(settings["DOWNLOADER"]), _ABOVE_ALL)
@@ -147,14 +147,14 @@ def _install(settings: BaseSettings) -> None:
     settings["SPIDER_MIDDLEWARES"].set(f"{observers}OutputMiddleware", _OUTERMOST, _ABOVE_ALL)
     settings["SPIDER_MIDDLEWARES"].set(f"{observers}CallbackMiddleware", _INNERMOST, _ABOVE_ALL)
     middlewares = settings["DOWNLOADER_MIDDLEWARES"]
-    place = middlewares.get(_COOKIES, settings["DOWNLOADER_MIDDLEWARES_BASE"].get(_COOKIES))
-    if place is not None:  # otherwise the project has disabled or replaced it
+    order = middlewares.get(_COOKIES, settings["DOWNLOADER_MIDDLEWARES_BASE"].get(_COOKIES))
+    if order is not None:  # otherwise, the project has disabled or replaced the middleware
         middlewares.set(_COOKIES, None, _ABOVE_ALL)
-        middlewares.set("skitter.scrapy.cookies.SharedCookiesMiddleware", place, _ABOVE_ALL)
+        middlewares.set("skitter.scrapy.cookies.SharedCookiesMiddleware", order, _ABOVE_ALL)
 
 
 def _hand_over(settings: BaseSettings, limits: Limits, feeds: Feeds) -> None:
-    """Leave to Scrapy what skitter does not do, and name the settings that have another meaning or none."""
+    """Leave to Scrapy what skitter does not do. Warn about settings that are ignored or have another meaning."""
     if settings.getbool("AUTOTHROTTLE_ENABLED"):
         settings.set("AUTOTHROTTLE_ENABLED", value=False, priority=_ABOVE_ALL)
     if settings.getint("CONCURRENT_REQUESTS_PER_IP"):

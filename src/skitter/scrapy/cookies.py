@@ -1,7 +1,7 @@
-"""SharedCookiesMiddleware: Scrapy's cookies, which all processes of a job share and which a kill does not lose.
+"""SharedCookiesMiddleware: Scrapy's cookies, shared by all processes of a job, and not lost if a process is killed.
 
-A process that continues a job does not send its start requests again. So without this, a crawl that logs in would continue
-without its login after a kill, and a second process would never have it.
+A process that continues a job does not send its start requests again. Without this middleware, a crawl that logs in would
+lose its login when it is killed, and a second process would never be logged in.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from skitter.frontier.contract import Frontier
 
 _RETENTION = 30 * 86_400.0
-"""How long the cookies of a site are stored after their last change, in seconds."""
+"""Time for which the cookies of a site are stored after their last change, in seconds."""
 _FIELDS = (
     "version", "name", "value", "port", "port_specified", "domain", "domain_specified", "domain_initial_dot", "path",
     "path_specified", "secure", "expires", "discard", "comment", "comment_url", "rfc2109",
 )  # fmt: skip
-"""Attributes of a cookie that are stored: all that decide where it is sent."""
+"""Attributes of a cookie that are stored: all attributes that decide where it is sent."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[list[Any]]).decode
 
 
 class SharedCookiesMiddleware(CookiesMiddleware):
-    """Scrapy's middleware for cookies, with the cookies of each site in a note of the frontier.
+    """Scrapy's cookies middleware, with the cookies of each site in a note of the frontier.
 
     The note is read before each request and written before the callback sees the response, both from the first cookie of
     the job on: a job without cookies pays nothing. If the frontier does not respond, the request is sent with the cookies
@@ -52,7 +52,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
     def __init__(self, debug: bool = False) -> None:
         super().__init__(debug)
         self._known: WeakKeyDictionary[CookieJar, dict[str, bytes]] = WeakKeyDictionary()
-        """The note of each site that a jar was filled from, or stored in."""
+        """For each jar and site, the note that was last read or written."""
         self._has_suffixes = False
 
     @classmethod
@@ -82,7 +82,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
         response: Response,
         spider: Spider | None = None,  # noqa: ARG002 - Scrapy 2.13 passes it
     ) -> Request | Response:
-        """Keep the cookies that a response sets."""
+        """Store the cookies that a response sets."""
         if not request.meta.get("dont_merge_cookies", False):
             super().process_response(request, response, *self._spider())
             if "Set-Cookie" in response.headers:
@@ -90,10 +90,10 @@ class SharedCookiesMiddleware(CookiesMiddleware):
         return response
 
     def _spider(self) -> tuple[Spider | None, ...]:
-        """Return the further argument that Scrapy 2.13 needs, and later versions deprecate."""
+        """Return the additional argument that Scrapy 2.13 needs and later versions deprecate."""
         return () if scrapy.version_info >= (2, 14) else (self.crawler.spider,)
 
-    async def _place(self, request: Request) -> tuple[CookieJar, str, str]:
+    async def _locate(self, request: Request) -> tuple[CookieJar, str, str]:
         """Return the jar of a request, its site, and the key of the note."""
         if not self._has_suffixes:
             await load_suffixes()
@@ -102,11 +102,11 @@ class SharedCookiesMiddleware(CookiesMiddleware):
         return self.jars[session], site, f"scrapy:cookies:{site}:{'' if session is None else repr(session)}"
 
     async def _read(self, request: Request) -> None:
-        """Replace the cookies of a site by those of its note, if that has changed."""
+        """Replace the cookies of a site by the cookies in its note, if the note has changed."""
         frontier = leases_of(self.crawler).frontier
         if frontier is None or not urlparse_cached(request).hostname:
             return
-        jar, site, key = await self._place(request)
+        jar, site, key = await self._locate(request)
         with contextlib.suppress(SkitterError):
             note = await frontier.notes.get(key)
             known = self._known.setdefault(jar, {})
@@ -120,12 +120,12 @@ class SharedCookiesMiddleware(CookiesMiddleware):
                 known[site] = note
 
     async def _store(self, request: Request) -> None:
-        """Store the cookies of a site, unless they are as they were."""
+        """Store the cookies of a site if they have changed."""
         leases = leases_of(self.crawler)
         frontier = leases.frontier
         if frontier is None or not urlparse_cached(request).hostname:
             return
-        jar, site, key = await self._place(request)
+        jar, site, key = await self._locate(request)
         own = _cookies_of(jar, site)
         with contextlib.suppress(SkitterError):
             while True:
@@ -142,7 +142,7 @@ class SharedCookiesMiddleware(CookiesMiddleware):
                     self._known.setdefault(jar, {})[site] = after
                     return
                 await self._read(request)
-                for cookie in own:  # newer than those of the other process
+                for cookie in own:  # newer than the cookies of the other process
                     jar.set_cookie(cookie)
 
 
@@ -151,7 +151,7 @@ def _cookies_of(jar: CookieJar, site: str) -> list[Cookie]:
     now = int(time.time())
     found = [
         cookie
-        for domain, by_path in jar._cookies.items()  # noqa: SLF001 - to iterate over all cookies takes long in a broad crawl
+        for domain, by_path in jar._cookies.items()  # noqa: SLF001 - iterating over all cookies takes long in a broad crawl
         if _belongs(domain, site)
         for by_name in by_path.values()
         for cookie in by_name.values()

@@ -1,4 +1,4 @@
-"""EngineSlot: the two internals of Scrapy's engine that a scheduler with leases needs."""
+"""EngineSlot: access to the two internals of Scrapy's engine that a scheduler with leases needs."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class IdleDecision(enum.Enum):
 class EngineSlot:
     """Observes and wakes the engine of a crawler.
 
-    Scrapy has no interface for this. A scheduler cannot see when the engine has finished a request that failed without
-    an errback, and the engine asks a scheduler without requests only every five seconds. Raises
-    :class:`~skitter.errors.UsageError` if the engine lacks what is needed.
+    Scrapy has no public interface for this. A scheduler cannot see when the engine has finished a request that failed
+    without an errback, and the engine asks a scheduler without requests only every five seconds. Raises
+    :class:`~skitter.errors.UsageError` if the engine does not have these internals.
     """
 
     def __init__(self, crawler: Crawler, on_done: Callable[[scrapy.Request], object]) -> None:
         """``on_done`` is called with each request that the engine has finished, successfully or not."""
         self._crawler = crawler
         try:
-            slot: Any = crawler.engine._slot  # noqa: SLF001 - see the class
+            slot: Any = crawler.engine._slot  # noqa: SLF001 - see the class docstring
             self._wake = slot.nextcall.schedule
             in_progress = slot.inprogress
         except AttributeError as error:
@@ -63,15 +63,15 @@ class EngineSlot:
             raise _unknown_engine(f"inprogress is {in_progress!r:.100}")
         slot.inprogress = _ObservedSet(on_done)
         self.is_probed = False
-        """Whether :meth:`is_idle` asks the engine. The engine itself never finds that the scheduler has no requests."""
+        """Whether :meth:`is_idle` is asking the engine. For the engine itself, the scheduler always has requests."""
         self._closing: asyncio.Future[Any] | None = None
 
     def wake(self) -> None:
-        """Let the engine ask for requests soon."""
+        """Make the engine ask for requests soon."""
         self._wake()
 
     def is_idle(self) -> bool:
-        """Return whether the engine has nothing to do but requests that the scheduler may have."""
+        """Return whether the engine is idle, apart from requests that the scheduler may have."""
         engine: Any = self._crawler.engine
         self.is_probed = True
         try:
@@ -103,7 +103,7 @@ class EngineSlot:
             await deferred_to_future(scraper.start_itemproc(item, response=None))
 
     def close(self, reason: str) -> None:
-        """Close the spider soon, unless it is being closed."""
+        """Close the spider soon, unless it is already being closed."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close(reason))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.scrapy")
 
 _OF_OTHER_SEEDS = {"changes", "seed_keys", "seed_format", "seed_list_end", "wait_for_seeds"}
-"""Settings of the frontier that need a spider of skitter."""
+"""Settings of the frontier that need a skitter spider."""
 _ALLOWED = {
     *FrontierSettings.__struct_fields__, "monitors", "notify", "rates", "retry_failed_at_end", "slot", "time_limit",
 } - _OF_OTHER_SEEDS  # fmt: skip
@@ -38,7 +38,7 @@ _OWN = {
 _FORMATS = {
     "json": ("json",), "jsonlines": ("jsonl", "jl", "ndjson"), "jsonl": ("jsonl",), "jl": ("jl",), "csv": ("csv",),
 }  # fmt: skip
-"""Suffixes of the files that skitter writes, by format of Scrapy's feeds."""
+"""Suffixes of the files that skitter writes, by the format of a Scrapy feed."""
 _FEED_OPTIONS = {"format", "fields", "overwrite", "store_empty", "encoding", "indent", ITEM_CLASSES}
 """Options of a feed that have the same meaning in skitter, or none."""
 _SETTINGS = {"--fresh": "SKITTER_FRESH=1", "--job": "SKITTER_JOB", "--frontier": "SKITTER_FRONTIER"}
@@ -46,11 +46,11 @@ _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 """Characters that the name of a job cannot contain."""
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 UNLIMITED = 10_000
-"""Value for a limit that Scrapy does not have. It is high enough never to take effect."""
+"""Value for a limit that Scrapy does not have: high enough never to take effect."""
 
 
 class ScrapyJob(Spider):
-    """Stands for a Scrapy spider in the specification of its job, so that the commands of skitter can open the job."""
+    """Represents a Scrapy spider in the specification of its job, so that skitter's commands can open the job."""
 
     name = "scrapy"
 
@@ -60,7 +60,7 @@ class ScrapyJob(Spider):
         self.scrapy_spider = scrapy_spider
 
     def on_start(self, worker: object) -> None:  # noqa: ARG002 - a hook
-        """Refuse to run the job: only Scrapy can."""
+        """Refuse to run the job, because only Scrapy can."""
         raise UsageError(
             f"the job belongs to the Scrapy spider {self.scrapy_spider!r}",
             remedy=f"continue it with `scrapy crawl {self.scrapy_spider}` in the folder of its project",
@@ -77,12 +77,12 @@ class RunningScrapyJob(Spider):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Scrapy's limits of the speed of a crawl."""
+    """Scrapy's settings that limit the speed of a crawl."""
 
     concurrency: int
-    """``CONCURRENT_REQUESTS``: of each process."""
+    """``CONCURRENT_REQUESTS``, per process."""
     per_slot: int
-    """``CONCURRENT_REQUESTS_PER_DOMAIN``, or ``CONCURRENT_REQUESTS_PER_IP``: of a host, over all processes."""
+    """``CONCURRENT_REQUESTS_PER_DOMAIN`` or ``CONCURRENT_REQUESTS_PER_IP``, per host, for all processes together."""
     delay: float | None
     """Seconds between two requests to a host; ``None``: the delay adapts to the latency."""
     jitter: float
@@ -92,7 +92,7 @@ class Limits(msgspec.Struct, frozen=True):
     def to_settings(self) -> dict[str, Any]:
         """Return the limits as settings of skitter."""
         rules = [_rule(host, options, self.jitter) for host, options in self.slots.items()]
-        # Scrapy draws each delay from an interval around DOWNLOAD_DELAY; skitter adds to a minimum.
+        # Scrapy draws each delay from an interval around DOWNLOAD_DELAY. Skitter adds a random part to a minimum.
         shortest = None if self.delay is None else self.delay * max(0.0, 1 - self.jitter)
         longest = 0.0 if self.delay is None else self.delay * (1 + self.jitter)
         return {
@@ -133,7 +133,7 @@ def read_limits(settings: BaseSettings, spider: object) -> Limits:
 
 
 def _jitter(settings: BaseSettings) -> float:
-    """Return the share by which a delay varies: ``DOWNLOAD_DELAY_JITTER``, or the older ``RANDOMIZE_DOWNLOAD_DELAY``."""
+    """Return the share by which a delay varies, from ``DOWNLOAD_DELAY_JITTER`` or the older ``RANDOMIZE_DOWNLOAD_DELAY``."""
     newer, older = (
         settings.getpriority(name) for name in ("DOWNLOAD_DELAY_JITTER", "RANDOMIZE_DOWNLOAD_DELAY")
     )
@@ -148,7 +148,7 @@ class Feeds(msgspec.Struct, frozen=True):
     outputs: list[str] = []
     """The feeds that skitter writes, as names of outputs."""
     replaced: list[str] = []
-    """The outputs that replace an existing file: ``-O``, or ``overwrite``."""
+    """The outputs that replace an existing file (``-O`` or ``overwrite``)."""
     others: dict[str, Any] = {}
     """The feeds that Scrapy has to write, with their options."""
 
@@ -157,7 +157,7 @@ def take_feeds(settings: BaseSettings) -> Feeds:
     """Divide the feeds of a project between skitter and Scrapy."""
     feeds = Feeds([], [], {})
     named = settings.getdict("FEEDS")
-    if settings.get("FEED_URI"):  # the older form of one feed
+    if settings.get("FEED_URI"):  # the older setting for a single feed
         named.setdefault(str(settings["FEED_URI"]), {"format": settings.get("FEED_FORMAT")})
     for uri, options in named.items():
         output = _output_of(str(uri), options, settings)
@@ -194,13 +194,13 @@ def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> 
 
 
 def _class_paths_of(options: Mapping[str, Any]) -> list[str] | None:
-    """Return the dotted paths of the item classes of a feed; none: all classes. ``None`` for those that have no such path.
+    """Return the dotted paths of the item classes of a feed; empty: all classes. ``None`` if a class has no such path.
 
-    Raises the errors of Scrapy for a class that cannot be loaded.
+    Raises Scrapy's error for a class that cannot be loaded.
     """
-    from scrapy.utils.misc import load_object  # noqa: PLC0415 - it needs Scrapy
+    from scrapy.utils.misc import load_object  # noqa: PLC0415 - requires Scrapy
 
-    # A class may be named by the module that imports it. Its items know the module that defines it.
+    # A feed may name a class by a module that imports it. Items only know the module that defines their class.
     classes = [load_object(named) for named in options.get(ITEM_CLASSES) or ()]
     paths = [f"{kind.__module__}.{kind.__qualname__}" for kind in classes]
     return paths if all(map(is_class_name, paths)) else None
@@ -209,9 +209,9 @@ def _class_paths_of(options: Mapping[str, Any]) -> list[str] | None:
 def job_spec(
     settings: BaseSettings, spider: object, limits: Limits, feeds: Feeds, arguments: Mapping[str, str]
 ) -> JobSpec:
-    """Return the specification of the job. ``spider``: the Scrapy spider; ``arguments``: of the spider, as ``-a`` gives them.
+    """Return the specification of the job. ``spider``: the Scrapy spider; ``arguments``: its arguments, as given by ``-a``.
 
-    Raises :class:`~skitter.errors.UsageError` for a wrong value.
+    Raises :class:`~skitter.errors.UsageError` for an invalid value.
     """
     for name in settings:
         if str(name).startswith("SKITTER_") and name not in _OWN:
@@ -236,7 +236,7 @@ def job_spec(
 
 
 def public_arguments(spec: JobSpec) -> dict[str, Any]:
-    """Return the arguments of the Scrapy spider without secrets, which are not stored."""
+    """Return the arguments of the Scrapy spider without secrets, because secrets are not stored."""
     return {
         name: value
         for name, value in spec.arguments.items()
@@ -245,14 +245,14 @@ def public_arguments(spec: JobSpec) -> dict[str, Any]:
 
 
 def in_settings(remedy: str) -> str:
-    """Return a remedy with the settings of a project in place of the options of ``skitter run``."""
+    """Return a remedy that names settings of a project instead of options of ``skitter run``."""
     for option, setting in _SETTINGS.items():
         remedy = remedy.replace(option, setting)
     return remedy
 
 
 def _job_name(settings: BaseSettings, spider: object, name: str) -> str:
-    """Return the name of the job. Placeholders stand for attributes of the spider, as in the URIs of Scrapy's feeds."""
+    """Return the name of the job. Attributes of the spider replace placeholders, as in the URIs of Scrapy's feeds."""
     template = settings.get("SKITTER_JOB")
     if not template:
         return _UNNAMED.sub("-", name)
@@ -271,7 +271,7 @@ def _job_name(settings: BaseSettings, spider: object, name: str) -> str:
 
 
 def _title(settings: BaseSettings, spider: str) -> str:
-    """Return the name of a Scrapy spider, with that of its project if it has one."""
+    """Return the name of a Scrapy spider and, if it has a project, of the project."""
     has_project = (settings.getpriority("BOT_NAME") or 0) > 0
     return f"{spider} (Scrapy project {settings['BOT_NAME']})" if has_project else f"{spider} (Scrapy)"
 

@@ -1,8 +1,8 @@
-"""ScrapyLeases: the requests in Scrapy's engine, with their leases and the results so far.
+"""ScrapyLeases: the requests in Scrapy's engine, with their leases and their results so far.
 
-One lease is one request on its way from the scheduler through the downloader to the end of its callback. It ends when
-Scrapy's engine is done with the request: the callback or errback has been read to its end, and all items have passed the
-pipelines. ``docs/design/scrapy.md`` describes the protocol.
+A lease covers one request from the scheduler through the downloader to the end of its callback. It ends when Scrapy's
+engine is done with the request: all output of the callback or errback was read, and all items have passed the pipelines.
+``docs/design/scrapy.md`` describes the protocol.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _KINDS = (
 
 
 class ScrapyLease:
-    """A lease, its request in Scrapy's engine, and the results so far."""
+    """A lease, its request in Scrapy's engine, and its results so far."""
 
     __slots__ = (
         "done", "error", "failure", "fingerprints", "has_moved", "has_reached_callback", "inflight", "open", "page", "plain",
@@ -70,26 +70,26 @@ class ScrapyLease:
         self.done: asyncio.Future[Page | None] = asyncio.get_running_loop().create_future()
         """The page to commit. ``None``: release the lease."""
         self.status = 0
-        """HTTP status of the download; 0: there was none."""
+        """HTTP status of the download; 0: there was no download."""
         self.response: Response | None = None
         self.failure: BaseException | None = None
-        """Why there is no response."""
+        """The reason if there is no response."""
         self.error: RetryDecision | None = None
         """The first error of user code."""
         self.has_reached_callback = False
         self.has_moved = False
         """Whether a middleware has replaced the request with another one, such as a retry or a redirect."""
         self.replacement: scrapy.Request | None = None
-        """The request that a middleware has returned instead, if it cannot be stored. It is fetched under the same lease."""
+        """The request that a middleware has returned instead, if that cannot be stored. It is fetched under the same lease."""
         self.open = 0
         """Number of requests that were yielded but have not reached the scheduler."""
         self.fingerprints: set[bytes] = set()
         """Fingerprints of the requests that the page has yielded."""
         self.plain: defaultdict[tuple[bytes, int], list[Entry]] = defaultdict(list)
-        """Requests that only their URL identifies, by record and priority."""
+        """Requests that are identified only by their URL, by record and priority."""
 
     def origin(self) -> bytes:
-        """Return a key for the next request of the page, to distinguish it from others with the same fingerprint."""
+        """Return a key for the next request of the page, which distinguishes it from requests with the same fingerprint."""
         return self.page.lease.fingerprint + len(self.page.entries).to_bytes(4, "big")
 
 
@@ -105,32 +105,32 @@ class ScrapyLeases:
         self.codec: RequestCodec | None = None
         """``None`` as long as no worker runs."""
         self.frontier: Frontier | None = None
-        """The frontier of the worker that runs."""
+        """The frontier of the running worker."""
         self.shares_cookies = False
         """Whether a site has set a cookie in any process of the job."""
         self.has_outputs = True
-        """Whether items are stored. If not, they are only counted, so that pipelines may pass on what no output can hold."""
+        """Whether items are stored. If not, they are only counted, so that pipelines may return values that cannot be stored."""
         self.began = asyncio.Event()
         """Set when a worker runs."""
         self.crawl_end: CrawlEnd
         """Decides when the crawl has ended. The scheduler sets it before a worker runs."""
         self.wake: Callable[[], object] = lambda: None
-        """Lets the engine ask for requests."""
+        """Makes the engine ask for requests."""
         self.process_in_pipelines: Callable[[Any], Awaitable[None]]
-        """Passes an item that belongs to no response through the pipelines. The scheduler sets it, too."""
+        """Passes an item that belongs to no response through the pipelines. Also set by the scheduler."""
         self._item_lock = asyncio.Lock()
         self._of_start: ScrapyLease | None = None
-        """The item of ``start()`` that is in the pipelines: one at a time, because the signals do not name the item."""
+        """The item of ``start()`` that is in the pipelines. Only one at a time, because the signals do not identify the item."""
         self._ready: deque[ScrapyLease] = deque()
         self._held: dict[scrapy.Request, ScrapyLease] = {}
         """Leases in progress, by the request that the engine has."""
         self._by_response: dict[Response, ScrapyLease] = {}
         self._owners: dict[scrapy.Request, ScrapyLease] = {}
-        """Requests that a callback has yielded and that have not reached the scheduler."""
+        """Requests that a callback has yielded, but that have not reached the scheduler."""
         self._continuations: dict[scrapy.Request, ScrapyLease] = {}
         """Requests that a downloader middleware has returned."""
         self._unowned: list[Entry] = []
-        """Requests that belong to no lease: an extension has put them into the engine."""
+        """Requests that belong to no lease, because an extension has added them to the engine."""
         self._adding: asyncio.Task[None] | None = None
         self._unowned_count = 0
         self._exporter = PythonItemExporter()
@@ -141,7 +141,7 @@ class ScrapyLeases:
         connect(self._item_failed, signals.item_error)
         connect(self._callback_failed, signals.spider_error)
 
-    # --- life ------------------------------------------------------------------------------------------
+    # --- lifecycle -------------------------------------------------------------------------------------
 
     def begin(self, frontier: Frontier, codec: RequestCodec, worker: str) -> None:
         """Start using a frontier."""
@@ -150,14 +150,14 @@ class ScrapyLeases:
         self.began.set()
 
     def drain(self) -> None:
-        """Give back the leases that the engine has not asked for."""
+        """Release the leases that the engine has not asked for."""
         while self._ready:
             held = self._ready.popleft()
             if not held.done.done():
                 held.done.set_result(None)
 
     async def end(self) -> None:
-        """Stop using the frontier. What Scrapy still does is discarded, because its leases were released."""
+        """Stop using the frontier. Later results from Scrapy are discarded, because their leases were released."""
         if self._adding is not None:
             await asyncio.wait([self._adding])
         self.seeds.end()
@@ -168,13 +168,13 @@ class ScrapyLeases:
         self._continuations.clear()
 
     def stop(self) -> None:
-        """Note that the run of the job has ended."""
+        """Record that the run of the job has ended."""
         self.seeds.stop()
 
     # --- from skitter to Scrapy ------------------------------------------------------------------------
 
     async def process(self, inflight: InflightRequest) -> Page | None:
-        """Let Scrapy work on a leased request."""
+        """Have Scrapy process a leased request."""
         lease, codec = inflight.lease, self.codec
         assert codec is not None, "leases come to a running worker"
         page = Page(lease, Request(lease.url), lease.fingerprint, began=time.monotonic())
@@ -195,7 +195,7 @@ class ScrapyLeases:
         self._ready.append(held)
         self.wake()
         concluded = await held.done
-        await self.added()  # requests that its pipelines have put into the engine are durable before the page
+        await self.added()  # requests that pipelines have added to the engine are stored before the page
         return concluded
 
     async def _process_item(self, inflight: InflightRequest, page: Page, item: Any) -> Page:
@@ -225,18 +225,18 @@ class ScrapyLeases:
         """Return the next request for the engine."""
         while self._ready:
             held = self._ready.popleft()
-            if held.done.done():  # its lease was lost meanwhile
+            if held.done.done():  # the lease was lost in the meantime
                 continue
             if held.inflight.fetched or held.inflight.may_send():  # fetched: a retry under the same lease
                 self._held[held.request] = held
                 return held.request
-            held.done.set_result(None)  # the permit has run out: another turn of the host follows
+            held.done.set_result(None)  # the permit has expired: the request waits for its host again
         return None
 
-    # --- what becomes of a request ---------------------------------------------------------------------
+    # --- results of requests ---------------------------------------------------------------------------
 
     def _downloaded(self, response: Response, request: scrapy.Request) -> None:
-        """Record a response as it was received, before middlewares see it."""
+        """Record a response as received, before middlewares see it."""
         held = self._held.get(request)
         if held is None:
             return
@@ -289,7 +289,7 @@ class ScrapyLeases:
         return None
 
     def adopt(self, request: scrapy.Request, held: ScrapyLease) -> None:
-        """Note that a callback or errback has yielded a request."""
+        """Record that a callback or errback has yielded a request."""
         if self._owners.get(request) is not held:
             self._owners[request] = held
             held.open += 1
@@ -301,9 +301,9 @@ class ScrapyLeases:
             return
         if held.response is not None:
             self._by_response.pop(held.response, None)
-        if held.open:  # a handler of the signal request_scheduled has dropped some
+        if held.open:  # a handler of the signal request_scheduled has dropped some requests
             self._owners = {request: owner for request, owner in self._owners.items() if owner is not held}
-        if self._continuations:  # likewise
+        if self._continuations:  # dropped by such a handler, too
             self._continuations = {r: owner for r, owner in self._continuations.items() if owner is not held}
         if held.done.done():
             return
@@ -335,7 +335,7 @@ class ScrapyLeases:
         batches = [_batch(record, priority, entries) for (record, priority), entries in held.plain.items()]
         if decision is DONE:
             page.batches = batches
-        else:  # Scrapy keeps what user code yielded before an error
+        else:  # like Scrapy, keep what user code yielded before an error
             items, entries = page.items, page.entries
             page.finish(decision)
             page.items, page.entries, page.batches = items, entries, batches
@@ -349,14 +349,14 @@ class ScrapyLeases:
         """Store a request with the page that it comes from. Return ``False`` if it is known."""
         codec = self.codec
         if (held := self._continuations.pop(request, None)) is not None:
-            # If another worker has the lease by now, all is discarded.
+            # If another worker has taken over the lease, everything is discarded.
             if codec is not None and not held.done.done():
                 return self._enqueue_continuation(codec, held, request)
             return True
         if (held := self._owners.pop(request, None)) is not None:
             held.open -= 1
             return held.done.done() or codec is None or self._enqueue_child(codec, held, request)
-        if self.seeds.takes(request):
+        if self.seeds.is_expected(request):
             self.seeds.add(request)
             return True
         return self._enqueue_unowned(request)
@@ -393,7 +393,7 @@ class ScrapyLeases:
     def _enqueue_unowned(self, request: scrapy.Request) -> bool:
         codec = self.codec
         if codec is None:
-            log.error("%s: the run of the job has ended, and takes no further request", request.url)
+            log.error("%s: the run of the job has ended and accepts no more requests", request.url)
             return False
         self._unowned_count += 1
         origin = f"{self.seeds.worker}/{self._unowned_count}".encode()
@@ -403,7 +403,7 @@ class ScrapyLeases:
         return True
 
     async def added(self) -> int:
-        """Wait until the requests that extensions have put into the engine are in the frontier. Return their number so far."""
+        """Wait until the requests that extensions have added to the engine are in the frontier. Return their number so far."""
         if self._adding is not None:
             await asyncio.shield(self._adding)
         return self._unowned_count
@@ -419,7 +419,7 @@ class ScrapyLeases:
     # --- items and errors ------------------------------------------------------------------------------
 
     def _of_item(self, response: Any) -> ScrapyLease | None:
-        """Return the lease of an item. ``response``: the response, or the failure, that it comes from."""
+        """Return the lease of an item. ``response``: the response or failure that the item comes from."""
         return self._of_start if response is None else self.of_result(response)
 
     def _item_scraped(self, item: Any, response: Any) -> None:
@@ -434,7 +434,7 @@ class ScrapyLeases:
         try:
             exported: dict[Any, Any] = self._exporter.export_item(item)
         except Exception as error:  # noqa: BLE001 - serializers of fields are user code, and Scrapy would only log the error
-            self._note_error(held, "item", error)
+            self._record_error(held, "item", error)
             return
         fields = UnpackedItem(exported)
         fields.kind, fields.classes = item_kind(item), class_paths(item)
@@ -446,12 +446,12 @@ class ScrapyLeases:
             held.page.count("dropped_items/scrapy")
 
     def _item_failed(self, failure: Failure, response: Any) -> None:
-        self._note_error(self._of_item(response), "pipeline", failure.value)
+        self._record_error(self._of_item(response), "pipeline", failure.value)
 
     def _callback_failed(self, failure: Failure, response: Any) -> None:
-        self._note_error(self.of_result(response), "callback", failure.value)
+        self._record_error(self.of_result(response), "callback", failure.value)
 
-    def _note_error(self, held: ScrapyLease | None, kind: str, error: Any) -> None:
+    def _record_error(self, held: ScrapyLease | None, kind: str, error: Any) -> None:
         if held is not None and held.error is None:
             held.error = RetryDecision(
                 Resolution.FAILED, f"{kind}: {describe_plain(error)}", traceback=traceback_of(error)
@@ -486,9 +486,10 @@ def _described(failure: BaseException) -> str:
 
 
 class _OwnedErrback:
-    """Calls the errback of a request, and notes which lease the requests belong to that it yields.
+    """Calls the errback of a request, and records which lease the yielded requests belong to.
 
-    Outputs of an errback do not pass the spider middlewares. It replaces the errback only from the failure until the call.
+    This is needed because the output of an errback does not pass through the spider middlewares. The errback is replaced
+    only from the failure until the call.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Observers in Scrapy: a downloader and spider middlewares that tell which lease a request or an item belongs to."""
+"""Observers in Scrapy: a downloader and spider middlewares that find out which lease a request or an item belongs to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OutputMiddleware:
-    """The outermost middleware: it sees the requests of a callback as the engine receives them, and the start requests."""
+    """The outermost middleware. It sees the start requests, and the requests of a callback as the engine receives them."""
 
     def __init__(self, leases: ScrapyLeases) -> None:
         self._leases = leases
@@ -45,7 +45,7 @@ class OutputMiddleware:
         result: Iterable[Any],
         spider: Spider | None = None,  # noqa: ARG002 - Scrapy 2.13 passes it
     ) -> Iterable[Any]:
-        """Note which lease each request belongs to."""
+        """Record which lease each request belongs to."""
         lease = self._leases.of_result(response)
         for output in result:
             if lease is not None and isinstance(output, Request):
@@ -58,7 +58,7 @@ class OutputMiddleware:
         result: AsyncIterator[Any],
         spider: Spider | None = None,  # noqa: ARG002 - Scrapy 2.13 passes it
     ) -> AsyncIterator[Any]:
-        """As :meth:`process_spider_output`."""
+        """See :meth:`process_spider_output`."""
         lease = self._leases.of_result(response)
         async for output in result:
             if lease is not None and isinstance(output, Request):
@@ -67,7 +67,7 @@ class OutputMiddleware:
 
 
 class CallbackMiddleware:
-    """The innermost middleware: it sees which responses reach their callback."""
+    """The innermost middleware. It sees which responses reach their callback."""
 
     def __init__(self, leases: ScrapyLeases) -> None:
         self._leases = leases
@@ -78,7 +78,7 @@ class CallbackMiddleware:
         return cls(leases_of(crawler))
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
-        """Note that no middleware has kept the response from its callback."""
+        """Record that the response reaches its callback."""
         lease = self._leases.of_result(response)
         if lease is not None:
             lease.has_reached_callback = True
@@ -90,9 +90,9 @@ def observed(downloader: str | type[Downloader]) -> type[Downloader]:
     Only the engine sees the request that a downloader middleware returned, such as a retry, and the request that it
     replaces. A mark in its ``meta`` would be visible to user code, and copied to the requests of callbacks.
 
-    It sends a leased request at once, because the frontier has allowed it: otherwise the request would wait for a second,
-    random delay, and reach its host too soon after that of another process. All other requests, such as those of
-    ``FilesPipeline``, keep the limits of the project, in this process.
+    A leased request is sent at once, because the frontier has allowed it. Otherwise, it would wait for a second, random
+    delay, and could reach its host too soon after a request of another process. All other requests, such as the requests
+    of ``FilesPipeline``, are subject to the limits of the project, within this process.
     """
     base: Any = load_object(downloader)
 
@@ -104,7 +104,7 @@ def observed(downloader: str | type[Downloader]) -> type[Downloader]:
 
         @wraps(base.fetch)  # Scrapy looks at the signature
         def fetch(self, request: Request, *arguments: Any, **named: Any) -> Deferred[Any]:
-            """Fetch a request, and report how that ends."""
+            """Fetch a request, and report how the fetch ends."""
             fetching: Deferred[Any] = super().fetch(request, *arguments, **named)
             return fetching.addBoth(self._leases.fetched, request)
 

@@ -1,8 +1,8 @@
 """RequestCodec: the stored form of Scrapy's requests, and of the items that ``start()`` yields.
 
-A stored request is a :class:`~skitter.request.Request`, so that the commands of skitter can show it. Its ``meta`` holds one
-value, the packed fields that only Scrapy knows. It does not use pickle: several machines read the queue, and unpickling would
-execute code that the queue contains. Classes are found by their names, and only requests and items are built.
+A stored request is a :class:`~skitter.request.Request`, so that skitter's commands can show it. Its ``meta`` holds one
+value, the packed fields that only Scrapy knows. The format is not pickle: several machines read the queue, and unpickling
+would execute code that the queue contains. Classes are found by name, and only requests and items are instantiated.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("skitter.scrapy")
 
 _ITEM_URL = "start-item://%d"
-"""URL of an item of ``start()``, with its position there."""
+"""URL of an item of ``start()``, with its position in the output of ``start()``."""
 _SLOT = "download_slot"
-"""Key of ``meta`` in which Scrapy's downloader stores the slot of a request, and from which user code can choose it."""
+"""Key of ``meta`` in which Scrapy's downloader stores the slot of a request. User code can set it to choose the slot."""
 _MAX_PRIORITY = 2**63 - 1
-"""Frontiers store 64 bits. Scrapy's integers are not limited."""
+"""Frontiers store priorities with 64 bits. Scrapy does not limit them."""
 _NO_HOST = "(none)"
 """Slot of URLs without a host, such as ``data:``."""
 _IN_RECORD = ("url", "callback", "errback", "method", "body", "dont_filter")
-"""Fields of Scrapy's requests that the stored request has as well."""
+"""Fields of Scrapy's requests that the stored request also has."""
 _REMEDY = (
     "keep meta and cb_kwargs to plain values: strings, numbers, lists, dicts, dates and items; callbacks have to be methods "
     "of the spider"
@@ -82,7 +82,7 @@ _PACK_ERRORS = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 class RequestCodec:
-    """Turns Scrapy's requests into entries of the frontier, and leases into requests.
+    """Converts Scrapy's requests into entries of the frontier, and leases into requests.
 
     The fingerprinter of the project decides which requests are the same.
     """
@@ -94,13 +94,13 @@ class RequestCodec:
         self._fingerprint = fingerprinter.fingerprint
         self._is_by_url = type(fingerprinter) is RequestFingerprinter
         self._filters = load_object(crawler.settings["DUPEFILTER_CLASS"]) is not BaseDupeFilter
-        """``False``: the project fetches each request, as if all had ``dont_filter``."""
+        """``False``: the project fetches each request, as if all requests had ``dont_filter``."""
         self._links = links
         self._slot_of = politeness.slot_of
         self._seed = info.fingerprint_seed
 
     def is_known(self, request: scrapy.Request) -> bool:
-        """Return whether the job knows a request for certain. ``False`` may mean that it does."""
+        """Return whether the job is certain to know a request. If ``False``, the job may still know it."""
         return self._links.cache.reason(request.url) == DUPLICATE and self.is_plain(request)
 
     def is_plain(self, request: scrapy.Request) -> bool:
@@ -130,14 +130,14 @@ class RequestCodec:
             ) from error
         dedup = self._dedups(request)
         if not dedup:
-            identity += origin  # a keyed store keeps the items of each of them
+            identity += origin  # so that a keyed store keeps the items of each such request
         fingerprint = xxhash.xxh3_128_digest(identity, self._seed)
         key = own_host if slot is None or is_inherited else str(slot)
         priority = _stored_priority(request)
         return Entry(fingerprint, self._slot_of(key), request.url, record, priority, dedup=dedup)
 
     def entry_or_rejection(self, request: scrapy.Request, origin: bytes, host: str = "") -> Entry:
-        """As :meth:`entry`. A request that cannot be stored has an entry that becomes a dead letter with the reason."""
+        """Like :meth:`entry`. For a request that cannot be stored, return an entry that becomes a dead letter with the reason."""
         try:
             return self.entry(request, origin, host)
         except Exception as error:  # noqa: BLE001 - requests and fingerprinters are user code
@@ -158,7 +158,7 @@ class RequestCodec:
         return Entry(xxhash.xxh3_128_digest(url.encode(), self._seed), _NO_HOST, url, record, dedup=False)
 
     def item(self, stored: Request) -> Any:
-        """Return the item of a stored request; ``None``: it is a request.
+        """Return the item that a stored request stands for; ``None`` if it is an actual request.
 
         Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it.
         """
@@ -240,7 +240,7 @@ class _Unstorable(Exception):
 
 
 def _pack(value: Any, path: str) -> Any:
-    """Return a value as MessagePack can encode it. ``path``: its place in the request."""
+    """Return a value in a form that MessagePack can encode. ``path``: the location of the value in the request."""
     kind = value.__class__
     if kind in _PLAIN:
         if kind is int and not -(2**63) <= value < 2**64:

@@ -1,4 +1,4 @@
-"""ScrapyRun: the part of one process of Scrapy in the life of its job."""
+"""ScrapyRun: runs a job in one Scrapy process."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _LOCK_POLL = 0.1
 class ScrapyRun:
     """Runs the job in this process until it is finished or stopped.
 
-    The first process in a folder owns the job: it writes the outputs. The others join it. If it ends early, one of them
-    takes its place, so that the outputs are complete when the last process has ended.
+    The first process in a folder owns the job and writes the outputs. Later processes join it. If the owner ends early, one
+    of them becomes the owner, so that the outputs are complete when the last process has ended.
     """
 
     def __init__(
         self, spec: JobSpec, leases: ScrapyLeases, *, fresh: bool = False, replaced: Iterable[Path] = ()
     ) -> None:
-        """``fresh``: start the job again; ``replaced``: files of others that a new job replaces."""
+        """``fresh``: start the job again; ``replaced``: files of other jobs or programs that a new job replaces."""
         self._spec = spec
         self._replaced = replaced
         self._folder = JobFolder(spec.job, spec.home)
@@ -90,7 +90,7 @@ class ScrapyRun:
             self._joined.drain()
 
     def _check_arguments(self) -> None:
-        """Check that the spider has the arguments of the job. With others, its start requests would be taken as known."""
+        """Check that the spider has the arguments of the job. Otherwise, its start requests would be taken for known ones."""
         if not self._folder.exists():
             return
         before, now = (public_arguments(spec) for spec in (self._folder.read(), self._spec))
@@ -134,7 +134,7 @@ class ScrapyRun:
         return result.state
 
     async def _join(self) -> JobState:
-        """Work alongside the process that owns the job. Raises :class:`OwnerGone` if that ends while it is needed."""
+        """Work alongside the process that owns the job. Raises :class:`OwnerGone` if the owner ends while it is needed."""
         spec = self._spec
         builder = self._joined = JobBuilder(spec, RunningScrapyJob, self._overrides)
         if self._stop_reason:
@@ -164,13 +164,13 @@ class ScrapyRun:
         ended.cancel()
         if working.done():
             return working.result()
-        working.cancel()  # its leases are void, and another owner leases their requests again
+        working.cancel()  # its leases are lost, and the next owner leases their requests again
         with contextlib.suppress(asyncio.CancelledError, SkitterError):
             await working
         raise OwnerGone("the owner of the job has ended")
 
     async def _is_written(self) -> bool:
-        """Return whether the outputs have all items, when the process that writes them has ended."""
+        """Return whether the outputs contain all items, once the process that writes them has ended."""
         while await asyncio.to_thread(self._folder.is_being_run):
             if self._stop_reason:
                 return True

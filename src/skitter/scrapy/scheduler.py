@@ -1,4 +1,4 @@
-"""The scheduler of Scrapy whose queue is the frontier."""
+"""A Scrapy scheduler that uses the frontier as its queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger("skitter.scrapy")
 
 
 class Scheduler(BaseScheduler):
-    """Schedules the requests of a Scrapy project with the frontier of skitter. The add-on installs it.
+    """Schedules the requests of a Scrapy project with skitter's frontier. Installed by the add-on.
 
     Raises :class:`~skitter.errors.UsageError` if the add-on is missing.
     """
@@ -55,7 +55,7 @@ class Scheduler(BaseScheduler):
         return cls(crawler)
 
     def open(self, spider: Spider) -> Deferred[None]:  # noqa: ARG002 - Scrapy passes it
-        """Open the job, and return when its first requests may be asked for.
+        """Open the job. The result fires when requests can be asked for.
 
         Raises :class:`~skitter.errors.SkitterError` if the job cannot be run.
         """
@@ -95,7 +95,7 @@ class Scheduler(BaseScheduler):
         self._running.add_done_callback(self._ended)
 
     def close(self, reason: str) -> Deferred[None]:
-        """Finish what is in progress, give back what is not, and write the outputs."""
+        """Finish requests in progress, release all other leases, and write the outputs."""
         return deferred_from_coro(self._close(reason))
 
     async def _close(self, reason: str) -> None:
@@ -106,7 +106,7 @@ class Scheduler(BaseScheduler):
             await asyncio.wait([self._running])
 
     def _ended(self, running: asyncio.Task[JobState]) -> None:
-        """Let Scrapy end when the job has ended."""
+        """Close the spider when the job has ended."""
         self._leases.stop()
         assert self._engine is not None, "the scheduler is open"
         reason = "cancelled"
@@ -125,11 +125,11 @@ class Scheduler(BaseScheduler):
             self._engine.close(reason)
 
     def has_pending_requests(self) -> bool:
-        """Return whether the job may have further requests, from whichever process: until the spider is closed."""
+        """Return whether the job may get more requests, from any process. True until the spider is closed."""
         return self._engine is None or not self._engine.is_probed
 
     def enqueue_request(self, request: Request) -> bool:
-        """Store a request together with the page that it comes from. Return ``False`` if the job knows it."""
+        """Store a request together with the page that it comes from. Return ``False`` if the job already knows it."""
         is_new = self._leases.enqueue(request)
         if self._stats is not None:
             self._stats.inc_value("scheduler/enqueued" if is_new else "dupefilter/filtered")

@@ -1,4 +1,4 @@
-"""StartRequests: what ``start()`` of a Scrapy spider yields enters the frontier once, whichever processes are killed."""
+"""StartRequests: adds the output of a Scrapy spider's ``start()`` to the frontier once, even if processes are killed."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ log = logging.getLogger("skitter.scrapy")
 
 _BATCH_SIZE = 200
 _MAX_DELAY = 0.1
-"""Seconds after which an incomplete batch is added, because the next request may take long."""
+"""Seconds after which an incomplete batch is added, because ``start()`` may take long to yield the next request."""
 _POLL_INTERVAL = 1.0
 """Seconds between two checks whether another process has loaded the seeds, or has stopped loading them."""
 
 
 class CodecHolder(Protocol):
-    """What knows the stored form of requests while a worker runs."""
+    """Holds the codec of requests while a worker runs."""
 
     codec: RequestCodec | None
 
 
 class StartRequests:
-    """Passes the start requests to the engine that the frontier does not have, and stores those that come back from it.
+    """Passes start requests to the engine unless the frontier has them, and stores those that the engine schedules.
 
-    The engine sees each of them, so that its signals and middlewares work. Items are stored at once: each is leased like
-    a request, and passes the pipelines then. One process at a time reads ``start()``; if it ends early, another reads it
-    again and skips what is stored.
+    Each request passes through the engine, so that its signals and middlewares work. Items are stored at once: each is
+    later leased like a request, and then passes the pipelines. One process at a time reads ``start()``. If it ends early,
+    another process reads it again, and skips what is stored.
     """
 
     def __init__(self, holder: CodecHolder) -> None:
         self._holder = holder
         self.worker = ""
         self.on_failed: Callable[[str], object] = lambda _: None
-        """Called with the reason if ``start()`` cannot be read to its end."""
+        """Called with the reason if reading ``start()`` fails."""
         self._frontier: Frontier | None = None
         self._has_news = asyncio.Event()
-        """Set while a worker runs, and when the run has ended."""
+        """Set while a worker runs, and after the run has ended."""
         self._is_over = False
         self._claim: SeedClaim | None = None
         self._position = 0
@@ -59,7 +59,7 @@ class StartRequests:
         self._stored = 0
         """Number of start requests and items that are stored."""
         self._is_read = False
-        """Whether ``start()`` was read to its end."""
+        """Whether ``start()`` was read completely."""
         self._expected: scrapy.Request | None = None
         """The start request that the engine has now."""
         self._batch: list[tuple[int, Entry]] = []
@@ -72,17 +72,17 @@ class StartRequests:
         self._has_news.set()
 
     def end(self) -> None:
-        """Stop using the frontier. Another may follow: that of a new owner."""
+        """Stop using the frontier. The frontier of a new owner may follow."""
         self._frontier = self._claim = None
         self._has_news.clear()
 
     def stop(self) -> None:
-        """Stop for good."""
+        """Stop permanently."""
         self.end()
         self._is_over = True
         self._has_news.set()
 
-    def takes(self, request: scrapy.Request) -> bool:
+    def is_expected(self, request: scrapy.Request) -> bool:
         """Return whether a request is the start request that the engine has just received."""
         return request is self._expected
 
@@ -91,7 +91,7 @@ class StartRequests:
         self._expected = None
         codec = self._holder.codec
         if codec is None:
-            return  # the position stays as it is, so that the next process stores it
+            return  # the position does not advance, so that the next process stores the request
         origin = b"seed/%d" % self._position
         entry = codec.entry_or_rejection(request, origin)
         self._batch.append((self._position, entry))
@@ -104,7 +104,7 @@ class StartRequests:
             self._handled = self._position
 
     async def read(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Yield the start requests that are not stored, if it is the turn of this process to read them."""
+        """Yield the start requests that are not stored, if this process has to read them."""
         if not await self._claim_seeds():
             return
         flushing = asyncio.create_task(self._flush_regularly())
@@ -130,7 +130,9 @@ class StartRequests:
             if isinstance(result, scrapy.Request):
                 self._expected = result
                 yield result
-                if self._expected is not None:  # a handler of the signal request_scheduled has dropped it
+                if (
+                    self._expected is not None
+                ):  # a handler of the signal request_scheduled has dropped the request
                     self._expected, self._handled = None, self._position
             else:
                 self._add_item(result)
@@ -156,7 +158,7 @@ class StartRequests:
             await asyncio.sleep(_POLL_INTERVAL)
 
     def _continue(self, claim: SeedClaim) -> None:
-        """Continue with what this process has read, after those that are stored."""
+        """Continue after the requests that are stored, with the ones that this process has read."""
         if claim.position < self._stored:
             raise SpiderError(
                 "start() has to be read again, because the frontier has lost start requests",
@@ -177,7 +179,7 @@ class StartRequests:
             while not self._is_over:
                 frontier, claim = self._frontier, self._claim
                 if frontier is None or claim is None:
-                    if not await self._claim_seeds():  # another process has loaded all
+                    if not await self._claim_seeds():  # another process has loaded all seeds
                         self._batch.clear()
                         return
                     continue
@@ -186,7 +188,7 @@ class StartRequests:
                     await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
                 except (
                     SkitterError
-                ):  # the worker encounters and reports the same error; or another owner follows
+                ):  # the worker encounters and reports the same error, or there is a new owner
                     self._claim = None
                     await asyncio.sleep(_MAX_DELAY)
                     continue

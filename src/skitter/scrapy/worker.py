@@ -1,4 +1,4 @@
-"""ScrapyWorker: one process of Scrapy, as a worker of its job."""
+"""ScrapyWorker: one Scrapy process as a worker of its job."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ScrapyWorker:
         )
         self._loop = LeaseLoop(name, frontier, info, control, leaser, committer, reporter)
         self._revision = 0
-        """Number of the settings changes that the worker has applied."""
+        """Number of changes of settings that the worker has applied."""
 
     async def run(self) -> JobState:
         """Work until the job is finished or stopped. Return its state."""
@@ -80,7 +80,7 @@ class ScrapyWorker:
             await self._loop.leave()
 
     def drain(self) -> None:
-        """Stop leasing, give back the leases that Scrapy has not asked for, and finish the others."""
+        """Stop leasing, release the leases that Scrapy has not asked for, and finish the others."""
         self._inflight.drain()
         self._frontier.limit_outages(DRAIN_SECONDS)
         self._leases.drain()
@@ -90,7 +90,7 @@ class ScrapyWorker:
             self._links.cache.forget()
         if result.revision != self._revision:
             self._revision = result.revision
-            self._links.cache.forget()  # as the worker of skitter does
+            self._links.cache.forget()  # like skitter's own worker
             changes = await self._frontier.control.settings_changes()
             wanted = changes.settings.get("concurrency", self._most_fetches)
             self._inflight.concurrency = min(wanted, self._most_fetches)

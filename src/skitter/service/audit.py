@@ -1,4 +1,4 @@
-"""The audit log: who changed what in a service, when, and with which result. Entries are never changed or removed."""
+"""The audit log: who changed what in a service, when, and with what result. Entries are never changed or removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from skitter.service.storage import AppendLog
 _BATCH_SIZE = 500
 """Entries in one read."""
 _MAX_TEXT = 100
-"""Characters of a value in an entry."""
+"""Maximum characters of a value in an entry."""
 
 
 class AuditEntry(msgspec.Struct, kw_only=True):
@@ -36,11 +36,11 @@ class AuditEntry(msgspec.Struct, kw_only=True):
 
 
 class AuditPage(msgspec.Struct):
-    """Some entries of the audit log, the newest first, each with its number."""
+    """Some entries of the audit log, newest first, each with its number."""
 
     entries: list[tuple[int, AuditEntry]]
     next: int | None
-    """Pass it as ``before`` to read on; ``None`` if there are no older entries."""
+    """Value of ``before`` for the next page; ``None`` if there are no older entries."""
 
 
 class AuditLog:
@@ -86,7 +86,7 @@ class AuditLog:
 
 
 async def _end_of(log: AppendLog) -> int:
-    """Return the position of the last entry. Nothing is ever removed, so there are no gaps before it."""
+    """Return the position of the last entry. Entries are never removed, so there are no gaps before it."""
     low, high = 0, 1
     while await log.read(high - 1, 1):
         low, high = high, 2 * high
@@ -97,7 +97,7 @@ async def _end_of(log: AppendLog) -> int:
 
 
 def details_of(body: bytes, content_type: str) -> dict[str, Any]:
-    """Return the fields of a request for an entry. Values that are long or may be secret are left out."""
+    """Return the fields of a request for an entry. Long values, and values that may be secret, are left out."""
     fields = None
     if "json" in content_type:
         with suppress(msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

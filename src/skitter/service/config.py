@@ -29,7 +29,7 @@ _LARGEST_INTEGER = 2**53
 
 
 class RunFolder(JobFolder):
-    """The folder of a run on this node. The run is described by the storage of the service, so the folder may be absent."""
+    """The folder of a run on this node. The storage of the service describes the run, so the folder may be missing."""
 
     def __init__(self, spec: JobSpec) -> None:
         super().__init__(spec.job, spec.home)
@@ -48,29 +48,29 @@ class ServiceConfig(msgspec.Struct, frozen=True):
     """The configuration of a node."""
 
     folder: Path
-    """Folder of this node, as an absolute path. Nodes do not share folders."""
+    """Absolute path of the folder of this node. Nodes do not share folders."""
     store: str = "sqlite:"
     """Storage: ``sqlite:`` for files in the folder (one node), or the URL of a Valkey or Redis server (any number of nodes)."""
     spiders: Path | None = None
     """Folder of the Python spiders that may be run; ``None`` allows no Python spiders."""
     outputs: tuple[str, ...] = ()
-    """Additional outputs of every job. ``{job}`` and ``{run}`` are replaced by names."""
+    """Additional outputs of every job. ``{job}`` is replaced by the name of the job, ``{run}`` by the id of the run."""
     task_outputs: dict[str, str] = {}
-    """Outputs that callers may choose for a task, by name. ``{task}`` is replaced as well."""
+    """Outputs that callers may choose for a task, by name. ``{task}`` is also replaced, by the name of the task."""
     allow_networks: tuple[str, ...] = ()
     """Networks outside the public internet to which jobs may connect, whatever their seeds and spiders say."""
     signing_key: str = ""
-    """Reference to the key that signs the requests of all jobs; empty: they are not signed."""
+    """Reference to the key that signs the requests of all jobs; empty: requests are not signed."""
     signature_agent: str = ""
     """Address of the host that publishes the key."""
     max_jobs: int = 1000
-    """Number of jobs, and of recipes, that callers may create."""
+    """Maximum number of jobs, and of recipes."""
     max_processes: int = 256
-    """Number of worker processes of all jobs on this node."""
+    """Maximum number of worker processes on this node, for all jobs together."""
     log_size: int = 1 << 20
-    """Approximate size of the log of a run, in bytes. The oldest lines are dropped."""
+    """Approximate maximum size of the log of a run, in bytes. The oldest lines are dropped."""
     log_runs: int = 5
-    """Number of runs of a job whose logs are kept."""
+    """Number of the newest runs of a job whose logs are kept."""
 
     @property
     def is_shared(self) -> bool:
@@ -78,7 +78,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         return not self.store.startswith("sqlite:")
 
     def key_value_store(self) -> KeyValueStore:
-        """Return the store of records, not yet open. Raises :class:`~skitter.errors.SkitterError` for an invalid URL."""
+        """Return the store of the records, which is not open yet. Raises :class:`~skitter.errors.SkitterError` for an invalid URL."""
         if self.store == "sqlite:":
             return SqliteKeyValueStore(self.folder / "service.db")
         scheme = self.store.partition(":")[0]
@@ -91,7 +91,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         return RedisKeyValueStore(self.store)
 
     def items(self, run: str) -> AppendLog:
-        """Return the log with the items of a run. Tasks with a list of their own are its groups."""
+        """Return the log with the items of a run. Each task that has its own list of items is a group of the log."""
         return open_items(self.items_location(run), run)
 
     def items_location(self, run: str) -> str:
@@ -100,14 +100,14 @@ class ServiceConfig(msgspec.Struct, frozen=True):
 
     def log(self, run: str, writer: str = "") -> AppendLog:
         """Return the log of a run. ``writer`` is the node that appends to it."""
-        if self.is_shared:  # it does not wait: a writer tries again by itself, and a reader gets the error
+        if self.is_shared:  # without waiting: a writer retries later, and a reader gets the error
             return RedisAppendLog(
                 self.store, run, "log", max_bytes=self.log_size, writer=writer, outage_timeout=0.0
             )
         return SqliteAppendLog(self.logs / f"{run}.log", self.log_size)
 
     def audit(self, writer: str = "") -> AppendLog:
-        """Return the audit log. ``writer`` is the node that appends to it. Its size has no bound: nothing is removed."""
+        """Return the audit log. ``writer`` is the node that appends to it. Its size is unlimited: nothing is removed."""
         if self.is_shared:
             return RedisAppendLog(self.store, "", "audit", writer=writer, outage_timeout=0.0)
         return SqliteAppendLog(self.folder / "audit.log")
@@ -159,7 +159,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
     def outputs_of_task(
         self, task: str, names: Sequence[str], job: JobRecord, run: JobRun | None
     ) -> list[str]:
-        """Return the outputs of a task that chose outputs by name: its own list, and outputs of the operator.
+        """Return the outputs that were chosen for a task by name: its own list, and outputs of the operator.
 
         Without a run, the names are only checked. Raises :class:`ApiError` for a name that this node does not have, and
         for a task whose name is unsafe as part of an output.
@@ -221,7 +221,7 @@ def _with_names(output: str, job: JobRecord, run: JobRun) -> str:
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment of the processes that run the code of callers: without the tokens of the API."""
+    """Return the environment for processes that run the code of callers. It does not contain the tokens of the API."""
     return {name: value for name, value in os.environ.items() if name != AUTH_VARIABLE}
 
 

@@ -11,7 +11,7 @@ class ApiError(UsageError):
     """A refused request. ``field`` names the part of the request to change; empty means the request as a whole."""
 
     status = 422
-    title = "The request cannot be carried out"
+    title = "The request cannot be performed"
 
 
 class NotFound(ApiError):
@@ -22,14 +22,14 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """The request does not fit the current state: the name is taken, the job is running, or others were faster."""
+    """The request conflicts with the current state: the name is taken, the job is running, or another caller was faster."""
 
     status = 409
     title = "Conflict with the current state"
 
 
 def naming_field(field: str, check: Callable[[], object]) -> None:
-    """Run a check; turn its error into an :class:`ApiError` that names the field of the request."""
+    """Run a check. If it fails, raise an :class:`ApiError` that names the field of the request."""
     try:
         check()
     except ApiError:
@@ -39,5 +39,5 @@ def naming_field(field: str, check: Callable[[], object]) -> None:
 
 
 def too_busy(name: str) -> Conflict:
-    """Return the error for a change that failed too often because others changed the same record."""
+    """Return the error for a change that failed too often because other callers changed the same record."""
     return Conflict(f"{name!r} is being changed by many callers at once", remedy="try again")

@@ -22,24 +22,24 @@ from skitter.settings import Settings, declarations, type_name
 from skitter.worker.timings import FETCH, quantile
 
 _BATCH_SIZE = 500
-"""Dead letters in one read."""
+"""Maximum dead letters in one read."""
 _ALL_HOSTS = 1_000_000
 _MOST_SLOTS = 10_000
-"""Slots that are read for the list of hosts: those with the most queued requests."""
+"""Number of slots that are read for the list of hosts, the ones with the most queued requests."""
 _HISTORY_POINTS = 900
-"""Points of the history of a run, one per second while a user watches it."""
+"""Maximum points in the history of a run. One is added per second while a user watches the run."""
 _LATENCY_WINDOW = 10.0
-"""Seconds over which the percentiles of a point are taken."""
+"""Length of the period that the percentiles of a point cover, in seconds."""
 SteeringAction = Literal["pause", "resume", "stop"]
 HostOrder = Literal[
     "pages", "items", "bytes", "failed", "retried", "failures", "fetch_time", "queued", "delay"
 ]
-"""Orders of hosts, largest first: by a count, by the share of failed requests, by the mean time to the first byte, by the
-requests that wait, by the delay."""
+"""Sort orders of hosts, largest first: by a count, the share of failed requests, the mean time to the first byte, the
+number of queued requests, or the delay."""
 
 
 def frontier_view(found: JobStatus) -> dict[str, Any]:
-    """Return what the API adds to a job from its frontier."""
+    """Return the fields that the API adds to a job from its frontier."""
     return {
         "counts": msgspec.to_builtins(found.counts),
         "fleet": msgspec.to_builtins(found.workers),
@@ -78,7 +78,7 @@ class FigureHistory:
     def __init__(self) -> None:
         self.points: deque[dict[str, Any]] = deque(maxlen=_HISTORY_POINTS)
         self._fetches: deque[tuple[float, list[int]]] = deque()
-        """Buckets of the fetch times at the points of the last seconds, and at one point before them."""
+        """Buckets of the fetch times at the points within the period, and at one point before it."""
 
     def add(self, counts: FrontierStatus, workers: Sequence[WorkerStatus]) -> dict[str, Any]:
         """Add a point and return it. ``latency``: percentiles of the fetches committed in the last seconds, or ``None``."""
@@ -98,12 +98,12 @@ def _percentiles(buckets: Sequence[int]) -> dict[str, float] | None:
 
 
 class Host(NamedTuple):
-    """What is known of a host."""
+    """What is known about a host."""
 
     name: str
     row: StatsRow
     slot: SlotStatus | None
-    """``None`` for a host without requests, and beyond the 10,000 fullest."""
+    """``None`` for a host without requests, and for hosts that are not among the 10,000 with the most queued requests."""
 
     @property
     def failures(self) -> float:
@@ -112,7 +112,7 @@ class Host(NamedTuple):
         return self.row.failed / ended if ended else 0.0
 
     def amount(self, order: HostOrder) -> float:
-        """Return the figure by which an order sorts."""
+        """Return the figure that an order sorts by."""
         if order in {"queued", "delay"}:
             return 0.0 if self.slot is None else getattr(self.slot, order)
         return (self.failures if order == "failures" else getattr(self.row, order)) or 0.0
@@ -137,7 +137,7 @@ class Host(NamedTuple):
 
 
 async def read_hosts(folder: JobFolder) -> list[Host]:
-    """Return all hosts that a job counts one by one (setting ``stats_max_keys``), and those with the most queued requests."""
+    """Return all hosts that a job counts separately (setting ``stats_max_keys``), and the hosts with the most queued requests."""
     busy = {slot.key: slot for slot in await slots(folder, _MOST_SLOTS)}
     rows = {row.key: row for row in await stats(folder, StatsDimension.HOST, _ALL_HOSTS) if row.key != OTHERS}
     return [Host(name, rows.get(name) or StatsRow(name), busy.get(name)) for name in {**rows, **busy}]
@@ -168,7 +168,7 @@ async def list_failures(
 async def settle_failures(
     letters: DeadLetters, ids: Sequence[int] | None, selection: DeadLetterFilter, *, again: bool
 ) -> int:
-    """Queue dead letters again, or drop them: those named, or without ids those selected. Return their number."""
+    """Requeue or drop dead letters: the given ids or, without ids, the selected ones. Return their number."""
     act = letters.replay if again else letters.drop
     if ids is not None or selection.is_all:
         return await act(ids)
@@ -180,7 +180,7 @@ async def settle_failures(
 
 
 def declared_settings() -> list[dict[str, Any]]:
-    """Return the settings that API users may set, as declared."""
+    """Return the declarations of the settings that API users may set."""
     return [
         {
             "name": name, "type": type_name(declaration.type), "default": msgspec.to_builtins(declaration.default), "help": declaration.setting.help,

@@ -1,6 +1,6 @@
 """The items of a run, kept in the storage of the service so that every node can return them page by page.
 
-Items reach the storage through the store contract, like those of any database output: they are written under the ids
+Items reach the storage through the store contract, like the items of any database output: they are written under the ids
 of their pages before these pages are committed, so each item is stored exactly once. One entry holds the items of one
 crawled page, one JSON text per line. Its position gives the order in which the pages first arrived.
 """
@@ -26,7 +26,7 @@ ITEMS_VARIABLE = "SKITTER_SERVICE_ITEMS"
 """Environment variable with the location of a run's items. The location may hold a password, so no file names it."""
 _FILE = "file:"
 _BATCH_SIZE = 200
-"""Pages in one read."""
+"""Maximum pages in one read."""
 
 
 class ItemPage(msgspec.Struct):
@@ -34,11 +34,11 @@ class ItemPage(msgspec.Struct):
 
     items: list[msgspec.Raw]
     next: str | None
-    """Position of the last item; ``None`` if there are no more items now."""
+    """Position of the last item; ``None`` if no more items are available yet."""
 
 
 async def read_items(log: AppendLog, after: tuple[int, int], limit: int, task: str = "") -> ItemPage:
-    """Return up to ``limit`` items after a position: the number of a page, and how many of its items were returned."""
+    """Return up to ``limit`` items after a position, given as the number of a page and how many of its items were returned."""
     found: list[msgspec.Raw] = []
     while True:
         rows = await log.read(after[0] - 1, _BATCH_SIZE, task)
@@ -71,7 +71,7 @@ class ItemDriver:
     """Writes items to an append-only log. Implements :class:`~skitter.store.database.Driver`.
 
     ``make_log``: returns the log of a run, given its id.
-    ``task``: name of a task with a list of its own, if the items belong to one.
+    ``task``: name of the task, for the list of items of a single task.
     """
 
     def __init__(self, make_log: Callable[[str], AppendLog], task: str = "") -> None:
@@ -100,7 +100,7 @@ class ItemDriver:
         return [""] * len(pages)
 
     async def check(self, job: str) -> None:
-        """Do nothing: an open log can be written."""
+        """Do nothing: a log that was opened can be written."""
 
     async def clear(self, job: str) -> None:
         """Remove the items of the run."""

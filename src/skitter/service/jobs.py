@@ -47,14 +47,14 @@ class JobService:
         self.checker = checker or RecipeChecker()
         self.tasks = TaskService(config, self.records, self.checker)
         self._files_lock = asyncio.Lock()
-        """Held while files are written: the node and the callers of its API write the same ones."""
+        """Held while files are written, because the node and the callers of its API write the same files."""
         self._copied: dict[str, tuple[str, int, int]] = {}
-        """For each job: the run whose task file was written last, and the sizes of the stored tasks and of the file then."""
+        """For each job: the run whose task file was written last, with the sizes of the stored tasks and of the file at that time."""
 
     # --- recipes -----------------------------------------------------------------------------------------
 
     async def put_recipe(self, recipe: StoredRecipe) -> bool:
-        """Store a recipe and return whether it is new. Current runs keep the text that they started with.
+        """Store a recipe and return whether it is new. Current runs keep the text with which they started.
 
         Raises :class:`~skitter.frontends.recipe.source.RecipeError` with all mistakes in the recipe.
         """
@@ -91,7 +91,7 @@ class JobService:
         return job
 
     async def _check_room(self, kind: str, name: str) -> None:
-        """Raise :class:`ApiError` if there are too many records of a kind. Callers at the same moment may exceed it a little."""
+        """Raise :class:`ApiError` if there are too many records of a kind. Concurrent callers may exceed the limit slightly."""
         names = await self.store.all(kind)
         if name not in names and len(names) >= self.config.max_jobs:
             raise ApiError(
@@ -137,7 +137,7 @@ class JobService:
             await self.checker.check(recipe, job.arguments)
 
     async def reschedule(self, name: str, schedule: str) -> JobRecord:
-        """Change the schedule of new runs. With an empty schedule, runs start only on request."""
+        """Change the schedule of new runs. If it is empty, runs start only on request."""
 
         async def edit(job: JobRecord) -> None:
             _check_schedule(job, schedule)
@@ -177,8 +177,8 @@ class JobService:
     async def steer(self, name: str, action: SteeringAction) -> JobRecord:
         """Pause, stop or resume a job. Raises :class:`NotFound`.
 
-        While it is paused, nothing is fetched and no scheduled run starts. While it is stopped, scheduled runs start.
-        Resuming continues the current run, also a finished run that has new requests (retried failures, seeds).
+        While a job is paused, nothing is fetched and no scheduled run starts. While it is stopped, scheduled runs start.
+        Resuming continues the current run, even a finished run if it has new requests (retried failures, seeds).
         """
 
         async def edit(job: JobRecord) -> None:
@@ -211,7 +211,7 @@ class JobService:
         raise too_busy(name)
 
     async def _delete_of_job(self, kind: str, job: JobRecord, record: type[TaskList | PassHistory]) -> None:
-        """Delete a record of a deleted job, which a node may still be changing, but not that of a new job of its name."""
+        """Delete a record of a deleted job, which a node may still be changing. The record of a new job of its name is kept."""
         for _ in range(MAX_TRIES):
             data = await self.store.get(kind, job.name)
             if data is None or decode(data, record).job_created != job.created:
@@ -246,7 +246,7 @@ class JobService:
         return True
 
     async def keep_passes(self, name: str, run: str, passes: Passes) -> None:
-        """Add the passes that a run has ended to the history of its job. Does nothing if the job is deleted."""
+        """Add the ended passes of a run to the history of its job. Does nothing if the job is deleted."""
         if not passes.own:
             return
         for _ in range(MAX_TRIES):
@@ -260,14 +260,14 @@ class JobService:
         raise too_busy(name)
 
     async def start_due(self, now: float) -> list[str]:
-        """Start the runs that are due, each once, even if several nodes call this. Returns the names of the jobs."""
+        """Start the runs that are due, each only once, even if several nodes call this method. Returns the names of the jobs."""
         started = []
         stored = await self.store.all("jobs")
-        self.tasks.forget_others(stored)
+        self.tasks.keep_only(stored)
         for name, data in stored.items():
             job = decode(data, JobRecord)
             if job.tasks and job.is_active:
-                await self.tasks.start_due_rounds(job, now)
+                await self.tasks.start_due_recrawls(job, now)
             if job.due is None or job.due > now:
                 continue
             starts = not job.is_active and job.wanted != "paused"
@@ -292,7 +292,7 @@ class JobService:
                 await asyncio.to_thread(self._write_recipe, run)
             return
         file = TaskFile(self.config.task_file(run))
-        # Lines are only added, so the sizes change with each of them. Reading all tasks twice a second would cost much more.
+        # Lines are only added, so every change shows in the sizes. Reading all tasks twice a second would cost much more.
         stored = await self.store.size("tasks", job.name)
         if self._copied.get(job.name) == (run.id, stored, await asyncio.to_thread(file.size)):
             return

@@ -30,21 +30,21 @@ _runs_log = logging.getLogger("skitter.service.runs")
 _PIPE_SIZE = 1 << 18
 """Bytes that the kernel should buffer while the node is busy."""
 _READ_SIZE = 1 << 14
-"""Bytes of one read, after which other tasks run; they may hold hundreds of lines."""
+"""Maximum bytes of one read, after which other tasks run. They may contain hundreds of lines."""
 _MAX_LINE = 1 << 15
-"""Bytes of text without a line break, after which the rest becomes another line."""
+"""Maximum bytes of a line of text. The rest becomes another line."""
 _MAX_PARTIAL = 200
-"""Number of incomplete lines."""
+"""Maximum number of incomplete lines."""
 _MAX_TIME = 253402300799.0
 """Unix time of the end of the year 9999."""
 _BATCH_DELAY = 0.2
-"""How long lines are collected before they are stored, in seconds."""
+"""Time for which lines are collected before they are stored, in seconds."""
 _FIRST_RETRY, _MAX_RETRY = 0.5, 10.0
-"""Delay before a failed write is repeated, in seconds: after the first failure, and at most."""
+"""Delay before a failed write is repeated, in seconds: after the first failure, and the maximum."""
 _BATCH_SIZE = 1 << 18
-"""Bytes of lines in one write."""
+"""Maximum bytes of lines in one write."""
 _MAX_WAITING = 1 << 20
-"""Bytes of lines that wait for the storage. Further lines are dropped and counted."""
+"""Maximum bytes of lines that wait for the storage. Further lines are dropped and counted."""
 _decoder = msgspec.json.Decoder(LogLine)
 
 
@@ -84,7 +84,7 @@ class LogFrameReader:
 
     def _joined(self, frame: LogLine) -> Iterator[LogLine]:
         line = self._partial.pop(frame.worker, None)
-        if line is not None and frame.part == 0:  # its writer could not send the rest
+        if line is not None and frame.part == 0:  # the writer of the incomplete line could not send the rest
             yield _checked(line)
             line = None
         if line is None:
@@ -107,7 +107,7 @@ def _plain(text: bytes) -> Iterator[LogLine]:
 
 
 def _checked(line: LogLine) -> LogLine:
-    """Return a line of valid level and time, whatever was written to the pipe."""
+    """Return the line with a valid level and time, whatever was written to the pipe."""
     line.part, line.more, line.node = 0, False, ""
     line.level = line.level if line.level in LEVELS else "warning"
     line.time = line.time if 0 <= line.time <= _MAX_TIME else time.time()
@@ -122,12 +122,12 @@ class LogPipe:
         self._reader = LogFrameReader()
         self._pipe, self.writer = os.pipe()
         os.set_blocking(self._pipe, False)
-        # Not on this system, or too many pipes: the usual size.
+        # If the system does not support it or has too many pipes, the size is not changed.
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
 
     def listen(self) -> None:
-        """Start reading. The other end belongs to the writers."""
+        """Start reading. Only the writers hold the other end from now on."""
         os.close(self.writer)
         asyncio.get_running_loop().add_reader(self._pipe, self._read)
 
@@ -144,7 +144,7 @@ class LogPipe:
         return bool(data)
 
     def close(self) -> None:
-        """Read the remaining data of ended processes, and close. Processes that still write are not waited for."""
+        """Read the remaining data of ended processes, and close. Does not wait for processes that still write."""
         for _ in range(_PIPE_SIZE // _READ_SIZE + 1):
             if not self._read():
                 break
@@ -180,7 +180,7 @@ class LogBuffer:
         self._size = 0
         self._lost = 0
         self._batch: tuple[int, list[bytes]] | None = None
-        """The lines of a write that is not confirmed: it is repeated unchanged."""
+        """The lines of a write that is not confirmed. The write is repeated unchanged."""
         self._has_lines = asyncio.Event()
         self._writing = asyncio.Lock()
         self._backoff = Backoff(f"the log of {run}", first=_FIRST_RETRY, maximum=_MAX_RETRY, logger=log.name)
@@ -206,7 +206,7 @@ class LogBuffer:
         if line.severity >= self._severity:
             self._add(line)
 
-    def note(self, level: str, text: str) -> None:
+    def add_message(self, level: str, text: str) -> None:
         """Add a message of the node about the run. It is not repeated in the log of the node."""
         if severity_of(level) >= self._severity:
             self._add(LogLine(time.time(), level, log.name, self._redactor.of_text(text), self._node))
@@ -260,8 +260,8 @@ class LogBuffer:
         return self._batch
 
     async def close(self) -> None:
-        """Write the remaining lines, with a single attempt, and disconnect."""
-        async with self._writing:  # let a write in progress end, so that its result is known
+        """Try once to write the remaining lines, and disconnect."""
+        async with self._writing:  # wait for a write in progress, so that its result is known
             await cancel_and_wait([self._task])
         self._add_loss()
         await self._write()

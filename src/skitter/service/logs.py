@@ -19,7 +19,7 @@ from skitter.run.log_frames import LogLine, severity_of
 from skitter.service.storage import AppendLog
 
 _BATCH_SIZE = 1000
-"""Lines in one read."""
+"""Maximum lines in one read."""
 _POLL_INTERVAL = 0.5
 """Time between two checks for new lines, in seconds."""
 _KEEP_ALIVE_INTERVAL = 15.0
@@ -35,7 +35,7 @@ class LogPage(msgspec.Struct):
 
     lines: list[NumberedLine]
     next: int
-    """Number of the last line that was read, whether it was selected or not."""
+    """Number of the last line that was read, even if it was not selected."""
 
 
 class LogView:
@@ -52,7 +52,7 @@ class LogView:
         self._text = contains.casefold()
 
     async def page(self, after: int, limit: int = _BATCH_SIZE, *, last: int | None = None) -> LogPage:
-        """Return the first lines after a number that are available now, at most ``limit``; or the ``last`` ones."""
+        """Return the first ``limit`` available lines after a number or, with ``last``, that many of the last lines."""
         found: deque[NumberedLine] = deque(maxlen=last)
         async with contextlib.aclosing(self._lines(after)) as lines:
             async for number, line in lines:
@@ -92,7 +92,7 @@ class LogView:
     ) -> AsyncIterator[list[NumberedLine]]:
         """Yield the lines of a page and all later lines, until the run is inactive or this node leaves.
 
-        An empty list is a sign of life. While the storage is unavailable, this method waits.
+        An empty list is a keep-alive. While the storage is unavailable, this method waits.
         """
         after, sent_at, is_last = page.next, time.monotonic(), False
         if page.lines:
@@ -120,7 +120,7 @@ def _time(line: LogLine) -> str:
 
 
 def line_fields(number: int, line: LogLine) -> dict[str, Any]:
-    """Return a line as an object of JSON, with the names and the time of a log in JSON (``--log-format json``)."""
+    """Return a line as a JSON object, with the field names and the time format of ``--log-format json``."""
     shown: dict[str, Any] = {
         "number": number,
         "time": _time(line),
@@ -147,10 +147,10 @@ def line_text(line: LogLine) -> str:
 
 
 def as_json_lines(lines: list[NumberedLine]) -> bytes:
-    """Return lines as JSON Lines; without lines, a line break."""
+    """Return lines as JSON Lines. Without lines, return a line break."""
     return b"".join(msgspec.json.encode(line_fields(*line)) + b"\n" for line in lines) or b"\n"
 
 
 def as_text(lines: list[NumberedLine]) -> bytes:
-    """Return lines as text; without lines, a line break."""
+    """Return lines as text. Without lines, return a line break."""
     return "".join(line_text(line) for _, line in lines).encode() or b"\n"

@@ -22,7 +22,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """Base of everything that is stored: the version of its format."""
+    """Base of everything that is stored. Holds the version of the format."""
 
     format: int = FORMAT
 
@@ -41,13 +41,13 @@ class StoredRecipe(Record, kw_only=True):
 
 
 class JobRun(msgspec.Struct, kw_only=True):
-    """One crawl of a job. On the frontier it is a job of its own, named ``id``."""
+    """One crawl of a job. On the frontier, it is a separate job named ``id``."""
 
     id: str
     began: float
     """Unix time of the start."""
     attempt: int = 0
-    """Incremented whenever the run is resumed, so that the end of an earlier process is not taken for the end of this attempt."""
+    """Incremented each time the run is resumed, so that the end of an earlier process is not taken for the end of this attempt."""
     recipe: StoredRecipe | None = None
     """The recipe when the run started: every node runs the same text."""
     ended: Literal["", "finished", "failed"] = ""
@@ -71,7 +71,7 @@ class JobRecord(Record, kw_only=True):
     workers: int = 1
     """Number of processes on each node."""
     queues: dict[str, int] = {}
-    """Number of processes for certain queues, as in :class:`~skitter.run.job.JobSpec`."""
+    """Number of processes for certain queues, see :class:`~skitter.run.job.JobSpec`."""
     schedule: str = ""
     """Five cron fields, in UTC."""
     wanted: Literal["running", "paused", "stopped"] = "stopped"
@@ -124,10 +124,10 @@ class PassHistory(Record, kw_only=True):
     """Newest first."""
     known: dict[str, list[str]] = {}
     unreported: list[int] = []
-    """As in :class:`~skitter.run.passes.Passes`."""
+    """See :class:`~skitter.run.passes.Passes`."""
 
     def add(self, run: str, passes: Passes) -> None:
-        """Add the passes that a run has ended. Adding them again changes nothing."""
+        """Add the ended passes of a run. Adding them again changes nothing."""
         others = [kept for kept in self.passes if kept.run != run]
         found = [*(StoredPass(run=run, record=_finite(record)) for record in passes.own), *others]
         found.sort(key=lambda kept: -kept.record.ended)
@@ -138,14 +138,14 @@ class PassHistory(Record, kw_only=True):
         self.unreported = [number for number in passes.unreported if number in numbers]
 
     def inherited(self) -> Passes:
-        """Return what the next run continues."""
+        """Return the passes that the next run continues."""
         history = [kept.record for kept in self.passes]
         last = max((record.number for record in history), default=0)
         return Passes(history=history, known=self.known, unreported=self.unreported, inherited=last)
 
 
 def _finite(record: PassRecord) -> PassRecord:
-    """Return a record without infinite values, which JSON cannot hold."""
+    """Return a record without infinite values, which JSON cannot represent."""
     verdicts = [
         msgspec.structs.replace(
             verdict, values={name: value for name, value in verdict.values.items() if math.isfinite(value)}
@@ -231,7 +231,7 @@ class Records:
         return await self._of_job("passes", job, PassHistory)
 
     async def _of_job(self, kind: str, job: JobRecord, record: type[_OfJob]) -> tuple[_OfJob, bytes | None]:
-        """Return a record of a job, an empty one if there is none or a deleted job of its name has it, and what is stored."""
+        """Return a record of a job and its stored bytes. The record is empty if none exists, or if it is of a deleted job."""
         data = await self.store.get(kind, job.name)
         found = None if data is None else decode(data, record)
         if found is None or found.job_created != job.created:

@@ -1,7 +1,7 @@
 """A node of the service: one process of ``skitter serve`` that runs the active jobs and announces its status.
 
-There is no leader. Every node runs every active job with processes of its own, and these share the requests through
-the frontier of the job. If a node dies, its leases and its status expire; nothing has to be handed over.
+There is no leader. Every node runs every active job in its own processes. The processes of all nodes share the requests
+through the frontier of the job. If a node dies, its leases and its status expire; no handover is needed.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ log = logging.getLogger("skitter.service")
 POLL_INTERVAL = 0.5
 """Time between two reads of the records, in seconds."""
 STATUS_TTL = 10.0
-"""How long the status of a node is valid, in seconds."""
+"""Time for which the status of a node is valid, in seconds."""
 _ANNOUNCE_INTERVAL = 2.0
 """Time between two announcements of an unchanged status, in seconds."""
 _LEASE_SECONDS = 10.0
-"""Seconds for which a node holds a duty without renewing it. One node at a time performs each duty."""
+"""Time for which a node holds a duty without renewing it, in seconds. One node at a time performs each duty."""
 _CLEANUP_INTERVAL = 5.0
 """Time between two removals of discarded runs, in seconds."""
 _FIRST_RESTART, _MAX_RESTART = 1.0, 60.0
-"""Delay before a failed run is started again on this node, in seconds: after the first failure, and at most."""
+"""Delay before a failed run is started again on this node, in seconds: after the first failure, and the maximum."""
 
 
 class Node:
@@ -70,7 +70,7 @@ class Node:
         self.name = f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
         self._jobs = jobs
         self.leaving = asyncio.Event()
-        """Set when the node is asked to end; responses that follow a log end then, too."""
+        """Set when the node is asked to end. Responses that follow a log then end, too."""
         self._log_level = log_level
         self._redactor = redactor or Redactor()
         self._batches = itertools.count(1)
@@ -108,23 +108,23 @@ class Node:
                 process.stop()
             await asyncio.gather(*(process.wait() for process in self._running.values()))
             for run in list(self._logs):
-                self._logs[run].note("info", "this node has left")
+                self._logs[run].add_message("info", "this node has left")
                 await self._logs.pop(run).close()
             await cancel_and_wait([announcing])
             with contextlib.suppress(SkitterError):
                 await self._jobs.store.announce(self.name, b"", 0)
 
     async def _announce_periodically(self) -> None:
-        """Keep the status of this node valid, although a start or the last requests of its runs may take long.
+        """Keep the status of this node valid, even while a start or the last requests of its runs take long.
 
-        Otherwise a run of this node would be shown as stopped, and another node could erase it.
+        Otherwise, a run of this node would be shown as stopped, and another node could erase it.
         """
         while True:
             await asyncio.sleep(_ANNOUNCE_INTERVAL)
             try:
                 await self._announce()
             except SkitterError:
-                pass  # polls report it
+                pass  # _poll reports it
             except Exception:
                 log.exception("announcing this node failed")
 
@@ -150,13 +150,13 @@ class Node:
             if job.tasks and current.id in self._running:
                 try:  # pass new tasks to the processes of the run
                     await self._jobs.prepare(job, current)
-                except UsageError as error:  # it lacks an output of a task, or the disk is full
+                except UsageError as error:  # this node lacks an output of a task, or its disk is full
                     if current.id not in self._status.errors:
                         self._failed(current.id, str(error), error.remedy)
         await self._perform_duties()
 
     def _runs_to_start(self, active: Mapping[str, tuple[JobRecord, JobRun]]) -> list[str]:
-        """Return the runs that this node should start now, as far as its processes suffice."""
+        """Return the runs that this node should start now, within its limit of processes."""
         limit = self._jobs.config.max_processes
         self._waiting &= active.keys()
         running = sum(active[run][0].processes for run in self._running if run in active)
@@ -215,7 +215,7 @@ class Node:
             command = RunCommand(spec, os.getpid(), level, passes)
             items = config.items_location(run)
             self._running[run] = await RunProcess.start(name, job.run.attempt, command, items, buffer.take)
-            buffer.note("info", "this node runs the job now")
+            buffer.add_message("info", "this node runs the job now")
             log.info("started %s", run)
         except SkitterError as error:
             self._failed(run, str(error), error.remedy)
@@ -242,26 +242,26 @@ class Node:
                 await self._jobs.change_run(process.job, run, process.attempt, _record_end(outcome))
                 state, reason = outcome.state or "failed", outcome.error or outcome.reason
                 text = f"the run is {state}: {reason}" if reason else f"the run is {state}"
-                self._logs[run].note("error" if outcome.error else "info", text)
+                self._logs[run].add_message("error" if outcome.error else "info", text)
             else:
-                self._logs[run].note("info", "this node has stopped the run as requested")
+                self._logs[run].add_message("info", "this node has stopped the run as requested")
             await self._logs.pop(run).close()
-            del self._running[run]  # only now: its end is recorded and its log is complete
+            del self._running[run]  # only now, because its end is recorded and its log is complete
 
     async def _keep_passes(self, run: str, process: RunProcess) -> None:
-        """Add the judged passes of a run to the history of its job, before the end of the run allows the next one."""
+        """Add the judged passes of a run to the history of its job, before the end of the run allows the next run."""
         try:
             passes = await in_thread(read_passes(process.folder))
             await self._jobs.keep_passes(process.job, run, passes)
         except NoSuchJob:
-            return  # it was erased
+            return  # the run was erased
         except SkitterError as error:
-            self._logs[run].note("error", f"cannot keep the history of the monitors: {error}")
+            self._logs[run].add_message("error", f"cannot keep the history of the monitors: {error}")
 
     def _failed(self, run: str, error: str, remedy: str = "") -> None:
         """Record that a run failed on this node, and delay its next start."""
         log.warning("%s: %s", run, error)
-        self._logs[run].note("error", f"{error}; {remedy}" if remedy else error)
+        self._logs[run].add_message("error", f"{error}; {remedy}" if remedy else error)
         _, backoff = self._restarts.get(run) or (0.0, Backoff(first=_FIRST_RESTART, maximum=_MAX_RESTART))
         self._restarts[run] = (time.monotonic() + backoff.next_delay(), backoff)
         self._status.errors[run] = NodeError(error=error, remedy=remedy, at=time.time())
@@ -275,7 +275,7 @@ class Node:
         if not runs and not logs:
             return
         jobs = await self._jobs.records.jobs()
-        nodes = await self._jobs.records.nodes()  # after the jobs: see docs/design/service.md
+        nodes = await self._jobs.records.nodes()  # read after the jobs, see docs/design/service.md
         running = {run for status in nodes.values() for run in status.running}
         for run, data in runs.items():
             if run not in _runs_of(jobs) | running:
@@ -297,7 +297,7 @@ class Node:
                 await stored.close()
 
     async def _clean_up_files(self) -> None:
-        """Remove files of runs that no job has any more from the disk of this node."""
+        """Remove files from the disk of this node if they belong to runs that no job refers to any more."""
         config = self._jobs.config
         found = await asyncio.to_thread(_files_in, config.runs, config.sources)
         logs = await asyncio.to_thread(_files_in, config.logs)
@@ -339,7 +339,7 @@ def _record_end(outcome: RunOutcome) -> Callable[[JobRecord, JobRun], None]:
             run.ended, run.reason, run.ended_at = "failed", outcome.error or outcome.reason, time.time()
         elif outcome.state == "finished":
             run.ended, run.ended_at = "finished", time.time()
-        elif job.wanted == "running":  # it was paused or stopped on its frontier, or reached a limit
+        elif job.wanted == "running":  # the run was paused or stopped on its frontier, or reached a limit
             job.wanted, run.reason = ("paused" if outcome.state == "paused" else "stopped"), outcome.reason
 
     return edit

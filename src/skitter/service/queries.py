@@ -1,4 +1,4 @@
-"""Requests to the frontier of a run: its progress, failures and items; seeds to add, settings to change."""
+"""Access to the frontier of a run: reads its progress, failures and items, adds seeds, and changes settings."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, JobRun, NodeStatus
 
 _KEPT_SECONDS = 900.0
-"""Seconds for which the history of a run without a viewer is kept."""
+"""Time for which the history of a run is kept after the last viewer has left, in seconds."""
 _MAX_AGE = 0.9
-"""Seconds for which the status of a job is used again: all who watch a job share its readings."""
+"""Time for which the status of a job is cached, in seconds: everyone who watches a job shares the result."""
 _HOSTS_AGE = 1.5
-"""Seconds for which the hosts of a job are used again."""
+"""Time for which the hosts of a job are cached, in seconds."""
 _REST = 4.0
-"""The hosts of a job are used for this many times the duration of the reading, if that is longer."""
+"""The hosts of a job are cached for this many times the duration of the read, if that is longer."""
 _JOBS_AT_ONCE = 8
 """Jobs that are read at the same time for the metrics."""
 _T = TypeVar("_T")
@@ -65,13 +65,13 @@ class JobQueries:
     def __init__(self, jobs: JobService) -> None:
         self._jobs = jobs
         self._samples: dict[str, tuple[tuple[str, int] | None, JobSample]] = {}
-        """Last sample of each job. With the id and attempt of its run if the run has ended."""
+        """Last sample of each job, with the id and attempt of its run if the run has ended."""
         self._statuses: dict[str, tuple[float, JobStatus | None]] = {}
-        """The last status of each run that a user watches, with the monotonic time of the reading."""
+        """The last status of each run that a user watches, with the monotonic time of the read."""
         self._histories: dict[str, FigureHistory] = {}
         self._reading = asyncio.Lock()
         self._hosts: dict[str, tuple[float, list[Host]]] = {}
-        """The hosts of runs that users look at, with the monotonic time until which they are used again."""
+        """The hosts of runs that users look at, with the monotonic time at which the cached value expires."""
         self._reading_hosts = asyncio.Lock()
 
     async def _folder(self, job: JobRecord) -> RunFolder:
@@ -97,7 +97,7 @@ class JobQueries:
         return await in_thread(check_and_read())
 
     async def _on_frontier(self, name: str, act: Callable[[OpenFrontier], Awaitable[_T]]) -> _T:
-        """Open the frontier of the current run and act on it. Raises as :meth:`_on_folder`."""
+        """Open the frontier of the current run and act on it. Raises the same errors as :meth:`_on_folder`."""
 
         async def open_and_act(folder: RunFolder) -> _T:
             async with open_frontier(folder) as opened:
@@ -194,9 +194,9 @@ class JobQueries:
         return found
 
     async def samples(self, names: Collection[str] | None = None) -> list[JobSample]:
-        """Return what the metrics need of each job, or of some. A job whose frontier cannot be read now keeps its last sample.
+        """Return samples of all jobs, or of some, for the metrics. If a frontier cannot be read now, its last sample is used.
 
-        A run that has ended is read once more and then kept, so that old jobs cost nothing.
+        A run that has ended is read once more. Its sample is then kept, so that old jobs cost nothing.
         """
         nodes = await self._jobs.records.nodes()
         jobs = [(job, job.run) for job in await self._jobs.records.jobs() if job.run is not None]
@@ -228,12 +228,12 @@ class JobQueries:
     ) -> ItemPage:
         """Return items of the current or the previous run, in the order in which their pages first arrived.
 
-        ``task``: return only items of this task. Raises :class:`Conflict` if it has no list of its own.
+        ``task``: return only items of this task. Raises :class:`Conflict` if the task does not have its own list.
         """
         if task is not None and not task.outputs:
             raise Conflict(
-                f"task {task.name!r} was added without outputs, so its items are among those of the job",
-                remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get a list of its own',
+                f"task {task.name!r} was added without outputs, so its items are among the items of the job",
+                remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get its own list',
             )
         job = await self._jobs.records.job(name)
         run_ids = {kept.id for kept in (job.run, job.previous) if kept is not None}
@@ -273,7 +273,7 @@ class JobQueries:
     async def add(
         self, name: str, seeds: Sequence[str | Mapping[str, Any]], priority: int, callback: str | None
     ) -> AddResult:
-        """Add seeds: all of them, or none, with a :class:`ApiError` that names the first invalid one."""
+        """Add all seeds, or none. Raises an :class:`ApiError` that names the first invalid seed."""
         folder = await self._folder(await self._jobs.records.job(name))
 
         async def act(opened: OpenFrontier) -> AddResult:
@@ -317,7 +317,7 @@ class JobQueries:
 
 
 async def in_thread(call: Coroutine[Any, Any, _T]) -> _T:
-    """Run code that reads disks and imports spiders on an event loop of its own, so that other callers do not wait."""
+    """Run code that reads from disk and imports spiders on a separate event loop, so that other callers do not wait."""
     return await asyncio.to_thread(_on_own_loop, call)
 
 
@@ -326,7 +326,7 @@ def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
 
 
 def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
-    """Return a job as the API shows it: without secrets."""
+    """Return a job as the API shows it, without secrets."""
     run = job.run
     running, errors = [], {}
     if run is not None:
@@ -351,7 +351,7 @@ def _run_view(run: JobRun | None) -> dict[str, Any] | None:
 
 
 def state_of(job: JobRecord, *, running: bool) -> str:
-    """Return the state of a job in one word. ``running``: whether a node runs it."""
+    """Return the state of a job as one word. ``running``: whether a node runs it."""
     if job.run is None:
         return "paused" if job.wanted == "paused" else "scheduled" if job.due is not None else "new"
     if job.run.ended:

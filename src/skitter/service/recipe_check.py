@@ -1,6 +1,6 @@
-"""RecipeChecker: checks the recipes of callers in a process with limits, because a recipe can be made to exhaust a parser.
+"""RecipeChecker: checks the recipes of callers in a process with limits, because a recipe can be built to exhaust a parser.
 
-The checks run in ``python -m skitter.service.recipe_check SECONDS``, which ends with its node.
+The checks run in ``python -m skitter.service.recipe_check SECONDS``. This process ends with its node.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from skitter.service.models import StoredRecipe, next_start
 _SECONDS = 10.0
 """Seconds of CPU time that a check may take."""
 _MEMORY = 1 << 30
-"""Memory of the process, in bytes, besides its code."""
+"""Memory that the process may use in addition to its code, in bytes."""
 
 
 _MAX_LINES = 100
-"""Number of errors of a recipe that are reported."""
+"""Maximum number of reported errors of a recipe."""
 
 
 class RecipeCall(msgspec.Struct):
-    """A recipe to check, or a task in Python. Without arguments, the variables are not checked."""
+    """A recipe or a Python task to check. Without arguments, the variables are not checked."""
 
     recipe: StoredRecipe
     arguments: dict[str, Any] | None = None
     task_schedule: str | None = None
-    """Make a task with this schedule, if it is given."""
+    """If given, make a task with this schedule."""
     spider: str = ""
     """The spider that defines a task named like the recipe."""
 
@@ -56,7 +56,7 @@ class RecipeResult(msgspec.Struct, omit_defaults=True):
 
 
 class RecipeChecker:
-    """Checks recipes, one after the other."""
+    """Checks recipes, one at a time."""
 
     def __init__(self) -> None:
         self._process = LimitedProcess(
@@ -78,7 +78,7 @@ class RecipeChecker:
         return task
 
     async def new_python_task(self, spider: str, task: str, schedule: str) -> TaskChange:
-        """Return the line that adds a task of a spider, whose code runs in a process of its own. Raises :class:`ApiError`."""
+        """Return the line that adds a task of a spider. The spider's code runs in a separate process. Raises :class:`ApiError`."""
         call = RecipeCall(StoredRecipe(name=task, text=""), None, schedule, spider)
         checker = RecipeChecker()  # imports the file as it is now
         try:

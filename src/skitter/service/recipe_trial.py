@@ -1,4 +1,4 @@
-"""Tries a recipe of a caller on one page, in a process with limits (``python -m skitter.service.recipe_trial``)."""
+"""Tries a caller's recipe on one page, in a process with limits (``python -m skitter.service.recipe_trial``)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from skitter.service.errors import ApiError
 
 _CPU_SECONDS = 10.0
 _SECONDS = 45.0
-"""Seconds that a trial may take, fetches included."""
+"""Time that a trial may take, including fetches, in seconds."""
 _MEMORY = 1 << 30
-"""Memory of the process, in bytes, besides its code."""
+"""Memory that the process may use in addition to its code, in bytes."""
 _MAX_FOUND = 200
-"""Items and requests that are returned."""
+"""Maximum number of returned items, and of returned requests."""
 _AT_ONCE = asyncio.Semaphore(2)
-"""Trials of a node at the same time."""
+"""Maximum concurrent trials of a node."""
 
 
 class TrialCommand(msgspec.Struct):
@@ -40,7 +40,7 @@ class TrialCommand(msgspec.Struct):
     url: str | None
     """``None``: the first start URL."""
     page: str
-    """Kind of the page, a name below ``pages``; empty: the first kind."""
+    """Kind of the page: a name below ``pages``; empty: the first kind."""
     settings: dict[str, Any]
     """The settings that the operator decides."""
 
@@ -60,7 +60,7 @@ class TrialResult(msgspec.Struct):
 
 
 async def run_trial(command: TrialCommand) -> TrialResult:
-    """Run a trial in a process of its own. Raises :class:`ApiError` if the process exceeds its limits."""
+    """Run a trial in a separate process. Raises :class:`ApiError` if the process exceeds its limits."""
     async with _AT_ONCE:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "skitter.service.recipe_trial", env=child_environment(),

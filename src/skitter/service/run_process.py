@@ -21,11 +21,11 @@ from skitter.service.runner import RunCommand, RunOutcome
 from skitter.worker import DRAIN_SECONDS
 
 _STOP_TIMEOUT = DRAIN_SECONDS + 15.0
-"""How long a process may take to stop before it is killed, in seconds. Its leases expire."""
+"""Time that a process may take to stop before it is killed, in seconds. After a kill, its leases expire."""
 
 
 class RunProcess:
-    """The process of an attempt to run a job. Create it with :meth:`start`."""
+    """The process of one attempt to run a job. Create it with :meth:`start`."""
 
     def __init__(
         self, job: str, attempt: int, folder: RunFolder, process: Process, result_pipe: int, log_pipe: LogPipe
@@ -95,7 +95,7 @@ class RunProcess:
             self._process.send_signal(number)
 
     async def wait(self) -> RunOutcome | None:
-        """Wait for the end and return the result; ``None`` if the process was killed. A process that takes too long is killed."""
+        """Wait for the end and return the result, or ``None`` if the process was killed. Kills a process that takes too long."""
         try:
             async with asyncio.timeout(_STOP_TIMEOUT):
                 await self._process.wait()
@@ -111,7 +111,7 @@ class RunProcess:
 
 
 def _read_all(pipe: int) -> bytes:
-    """Return all that an ended process has written to a pipe."""
+    """Return everything that an ended process has written to a pipe."""
     os.set_blocking(pipe, False)
     try:
         return os.read(pipe, 1 << 16)

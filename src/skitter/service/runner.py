@@ -1,8 +1,8 @@
 """The process in which a node runs one job (``python -m skitter.service.runner PIPE``).
 
-It reads its command as JSON from standard input. After SIGTERM it finishes the requests in progress and ends. If its
-node is gone it ends at once; its leases expire. It writes its result to the pipe with the number PIPE, and everything
-that it logs and prints, as frames, to standard error.
+It reads its command as JSON from standard input. After SIGTERM, it finishes the requests in progress and ends. If its
+node is gone, it ends at once; its leases expire. It writes its result to the pipe with the number PIPE. Everything that
+it logs or prints goes to standard error, as frames.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from skitter.run.process import FRAMES, LogOptions, run_async, set_up_logging
 from skitter.run.profiling import MemoryTracer
 
 _POLL_INTERVAL = 0.25
-"""Time between two checks that the node is alive, in seconds."""
+"""Time between two checks whether the node is alive, in seconds."""
 _MAX_ERROR_LENGTH = 8000
-"""Characters of an error; the result has to fit into a pipe that nothing reads yet."""
+"""Maximum characters of an error. The result has to fit into the pipe, because it is read only after the process ends."""
 
 
 class RunCommand(msgspec.Struct):
@@ -46,7 +46,7 @@ class RunOutcome(msgspec.Struct):
     """The result of the process."""
 
     state: str = ""
-    """State of the job on its frontier; empty if the run failed."""
+    """State of the job in its frontier; empty if the run failed."""
     reason: str = ""
     error: str = ""
     remedy: str = ""

@@ -1,4 +1,4 @@
-"""Sessions of browsers: a token is exchanged for a cookie, whose digest is stored, so that every node knows it."""
+"""Browser sessions: a token is exchanged for a cookie. Its digest is stored, so that every node accepts the cookie."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class SessionRecord(Record, kw_only=True):
     """A session, stored under the digest of its id."""
 
     token: bytes
-    """Digest of the token that opened it."""
+    """Digest of the token that opened the session."""
     csrf: str
-    """Value that unsafe requests have to repeat in a header, which other websites cannot do."""
+    """Value that unsafe requests have to repeat in a header. Other websites cannot do this."""
     expires: float
-    """Unix time of its end."""
+    """Unix time at which the session expires."""
 
 
 class Sessions:

@@ -24,24 +24,24 @@ from skitter.service.models import JobRecord, Records, TaskList, own_size
 from skitter.service.recipe_check import RecipeChecker
 
 MAX_TRIES = 20
-"""How often a change is tried again because another node changed the same record first."""
+"""Maximum attempts at a change while other nodes change the same record first."""
 
 
 _MAX_TEXT = 64 << 20
-"""Characters of all recipes that were ever added to a job as tasks. Every node reads them at every change."""
+"""Maximum characters of all recipes that were ever added to a job as tasks. Every node reads them after every change."""
 
 
 class _ReadTasks(NamedTuple):
-    """The tasks of a job, as they were stored at one moment."""
+    """A snapshot of the stored tasks of a job."""
 
     job_created: float
-    """Time at which the job was created, because a later job may have the same name."""
+    """Time at which the job was created, which distinguishes it from a later job of the same name."""
     size: int
-    """Size of the stored tasks in bytes. Lines are only added, so it changes with each of them."""
+    """Size of the stored tasks in bytes. Lines are only added, so each change changes it."""
     states: dict[str, TaskState]
 
     def is_current(self, job: JobRecord, size: int) -> bool:
-        """Return whether the stored tasks of a job, which have this size, are still the same."""
+        """Return whether the tasks of a job, whose stored size is ``size`` now, have not changed."""
         return self.job_created == job.created and self.size == size
 
 
@@ -53,10 +53,10 @@ class TaskService:
         self._records = records
         self._checker = checker
         self._last_read: dict[str, _ReadTasks] = {}
-        """The tasks of each job, as they were last read for recrawls."""
+        """The tasks of each job, as last read for recrawls."""
 
     async def all(self, job: str) -> list[TaskState]:
-        """Return the tasks of a job. Raises :class:`Conflict` if the job does not hold tasks."""
+        """Return the tasks of a job. Raises :class:`Conflict` if the job is not a job with tasks."""
         holder = await self._job_with_tasks(job)
         return [*tasks_by_name((await self._records.tasks(holder))[0].entries).values()]
 
@@ -88,7 +88,7 @@ class TaskService:
         """Add a task of a spider in the operator's folder; otherwise like :meth:`add`."""
         path = await asyncio.to_thread(self._config.allowed_spider, spider)
         new = await self._checker.new_python_task(path, task, schedule)
-        new.spider = spider  # below the folder of each node
+        new.spider = spider  # relative to the folder of each node
         return await self._add(job, new, outputs)
 
     async def _add(self, job: str, new: TaskChange, outputs: Sequence[str]) -> str:
@@ -136,7 +136,7 @@ class TaskService:
 
         return tasks_by_name((await self._add_line(holder, entry)).entries)[task]
 
-    async def start_due_rounds(self, job: JobRecord, now: float) -> None:
+    async def start_due_recrawls(self, job: JobRecord, now: float) -> None:
         """Add a line for each task whose next recrawl is due."""
         store = self._records.store
         size = await store.size("tasks", job.name)
@@ -150,8 +150,8 @@ class TaskService:
             known.entries += due
             await store.compare_and_swap("tasks", job.name, data, msgspec.json.encode(known))
 
-    def forget_others(self, jobs: Container[str]) -> None:
-        """Forget the tasks of jobs that no longer exist. ``jobs``: the existing ones."""
+    def keep_only(self, jobs: Container[str]) -> None:
+        """Forget the tasks of jobs that no longer exist. ``jobs``: the existing jobs."""
         self._last_read = {job: known for job, known in self._last_read.items() if job in jobs}
 
     async def _job_with_tasks(self, name: str) -> JobRecord:
@@ -161,7 +161,7 @@ class TaskService:
         return job
 
     async def _add_line(self, job: JobRecord, make: Callable[[TaskList], TaskChange | None]) -> TaskList:
-        """Add a line, made from the lines before it; return all lines."""
+        """Add the line that ``make`` returns for the lines before it. Return all lines."""
         for _ in range(MAX_TRIES):
             known, data = await self._records.tasks(job)
             entry = make(known)

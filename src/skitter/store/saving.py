@@ -75,7 +75,7 @@ class SavingStore:
             raise
         except Exception as error:
             raise StoreError(
-                f"output {self._target} cannot be opened: {_told(error)}",
+                f"output {self._target} cannot be opened: {_describe(error)}",
                 remedy="correct its name, or the class that it names",
                 field="output",
             ) from error
@@ -93,7 +93,7 @@ class SavingStore:
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - the method is user code
-            return GroupError(f"{self._target} cannot save the page's items: {_told(error)}")
+            return GroupError(f"{self._target} cannot save the page's items: {_describe(error)}")
         return None
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class SavingStore:
             await self._thread.run(method, *arguments)
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:500]
 
 

@@ -21,7 +21,7 @@ from skitter.testing.server import SiteServer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until the first SIGINT or SIGTERM, or until stdin closes if requested; print a usage error on one line."""
+    """Serve until the first SIGINT or SIGTERM or, if requested, until stdin is closed. Print a usage error on one line."""
     parser = _parser()
     try:
         _serve(parser.parse_args(arguments))

@@ -11,7 +11,7 @@ from skitter.errors import UsageError
 from skitter.testing.answer import Answer, ExpectedPage, SiteOfOrigins, Visit
 
 FANOUT = 4
-"""Children of each page in the tree that makes every page reachable."""
+"""Number of children of each page in the tree that makes every page reachable."""
 
 _SECTIONS = 20
 _WORDS = [
@@ -31,14 +31,14 @@ _DECOYS = """<!-- <a href="/decoy/comment.html">not a link</a> -->
 
 
 class GeneratedSite(SiteOfOrigins):
-    """Pages that differ from each other and are the same in every run.
+    """Pages that differ from each other, but are the same in every run.
 
     ``pages``
         Number of pages on all hosts together.
     ``hosts``
-        Page *i* belongs to origin *i* modulo ``hosts`` of the server.
+        Number of hosts. Page *i* belongs to origin *i* modulo ``hosts`` of the server.
     ``seed``
-        Another seed gives other links, texts and titles.
+        Seed of the random generator. Another seed produces different links, texts and titles.
     ``links_per_page``
         Number of ``a[href]`` on each page, at least 12: relative, absolute and with fragments, many to pages that were
         linked before, a few out of scope, ``mailto:`` or ``javascript:``.
@@ -73,7 +73,7 @@ class GeneratedSite(SiteOfOrigins):
         self._page_bytes = page_bytes
 
     def __call__(self, visit: Visit) -> Answer:
-        """Return the page with that URL, or 404."""
+        """Return the page with the requested URL, or 404."""
         number = self._number_of(visit)
         if number is None:
             return Answer(b"<title>Not found</title>", status=404)

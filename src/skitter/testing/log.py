@@ -26,9 +26,9 @@ class Hit(msgspec.Struct):
     in_flight: int
     """Number of requests to the same host in progress at that moment, including this one."""
     ended: float | None = None
-    """When the response was complete and about to be sent, or the client had disconnected; ``None``: not yet."""
+    """When the response was complete and about to be sent, or the client disconnected; ``None``: neither has happened yet."""
     status: int = 0
-    """Status of the response; 0 if the client disconnected before."""
+    """Status of the response; 0 if the client disconnected first."""
 
 
 class RequestLog:
@@ -48,7 +48,7 @@ class RequestLog:
         return hit
 
     def end(self, hit: Hit, status: int) -> None:
-        """Record the end of its response."""
+        """Record the end of the response to a request."""
         hit.ended = time.monotonic()
         hit.status = status
         self._in_flight[hit.host] -= 1

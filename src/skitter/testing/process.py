@@ -22,7 +22,7 @@ class SiteProcess(ServedOrigins):
     """Serves a site from its own process inside a ``with`` block.
 
     ``factory``
-        ``module:name`` of the class or function that creates the site; it is called with ``arguments`` as keywords.
+        ``module:name`` of the class or function that creates the site. It is called with ``arguments`` as keyword arguments.
     ``hosts``, ``ports``, ``port``, ``delay``
         See :class:`~skitter.testing.server.SiteServer`.
     ``search``

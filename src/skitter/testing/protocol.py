@@ -17,11 +17,11 @@ _TCP_INFO = socket.TCP_INFO if sys.platform == "linux" else None
 _LAST_RECEIVED = slice(52, 56)
 """Position of ``tcpi_last_data_recv``, in milliseconds, in Linux's ``struct tcp_info``."""
 _TICK = 0.01
-"""The longest tick of a Linux kernel, in seconds."""
+"""The longest timer tick of a Linux kernel, in seconds."""
 
 
 class SiteProtocol(asyncio.Protocol):
-    """One connection. Responds to its requests one after the other."""
+    """One connection. Responds to its requests one at a time."""
 
     def __init__(
         self,

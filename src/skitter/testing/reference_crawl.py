@@ -1,6 +1,6 @@
-"""A simple reference crawler, to compare the results of a crawl with.
+"""A simple reference crawler, whose results can be compared with the results of a crawl.
 
-It works breadth first, one request at a time, and uses only the standard library: it shares no code with the crawler
+It crawls breadth first, one request at a time. It uses only the standard library, so it shares no code with the crawler
 under test.
 """
 
@@ -35,8 +35,8 @@ def reference_crawl(
 ) -> dict[str, ReferencePage]:
     """Fetch everything that is reachable, and return it by URL (without fragments).
 
-    ``scope`` decides whether an absolute http(s) URL is fetched; by default, URLs with the start's host and port are.
-    Redirects are entries of their own; their target is followed like a link. Raises ``RuntimeError`` if more than
+    ``scope`` decides whether an absolute http(s) URL is fetched. By default, URLs with the host and port of ``start`` are
+    fetched. Redirects are separate entries; their target is followed like a link. Raises ``RuntimeError`` if more than
     ``limit`` URLs are found, and ``OSError`` if the site fails.
     """
     origin = urlsplit(start).netloc

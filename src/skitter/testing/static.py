@@ -11,10 +11,10 @@ from skitter.testing.answer import Answer, Visit
 
 
 class StaticSite:
-    """The files of a folder: ``index.html`` for a folder, 301 to the name with a slash, else 404.
+    """The files of a folder. A folder serves its ``index.html``; without the final slash, it redirects with 301. Else: 404.
 
     All files are read at the start, so that serving never blocks. Symbolic links are followed if they stay inside the
-    folder; other links and broken ones return 404.
+    folder. Other links and broken links return 404.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -29,7 +29,7 @@ class StaticSite:
                 self._read(prefix, Path(parent, name))
 
     def __call__(self, visit: Visit) -> Answer:
-        """Return the file with that path."""
+        """Return the file with the requested path."""
         path = unquote(visit.path)
         if path.endswith("/"):
             path += "index.html"

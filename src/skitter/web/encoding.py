@@ -3,8 +3,8 @@
 The sources are consulted in the order of the WHATWG HTML standard (13.2.3): byte order mark, charset of the
 Content-Type header, declaration in the first 1024 bytes (``<meta>`` or XML), then the bytes themselves. Labels have
 the same meaning as in browsers (``iso-8859-1`` is windows-1252, ``gb2312`` is gb18030; WHATWG Encoding standard, 4.2).
-There is one difference: browsers do not read the encodings of the label ``replacement``. Here ``hz-gb-2312`` and
-``iso-2022-kr`` are decoded, and the labels without a Python codec are ignored, like unknown labels.
+There is one difference: browsers do not decode the encodings of ``replacement``. Here ``hz-gb-2312`` and ``iso-2022-kr``
+are decoded, and labels without a Python codec are ignored, like unknown labels.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ LAST_RESORT = "cp1252"
 
 _DECLARATION_BYTES = 1024
 _DETECTION_BYTES = 16_384
-"""Sufficient for a frequency analysis; a longer sample would cost milliseconds on a long page."""
+"""Sample size in bytes. It is enough for a frequency analysis; a longer sample would take milliseconds."""
 
-# Codecs of Python that web pages do not use, or that decode ASCII differently.
+# Python codecs that web pages do not use, or that decode ASCII differently.
 _NOT_FOR_PAGES = frozenset(
     {"idna", "mbcs", "oem", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
 )
@@ -171,21 +171,23 @@ def decode_strictly(body: bytes) -> str:
 
 _LARGE = 256 * 1024
 _PART = 64 * 1024
-"""Bytes of a large body that are decoded at once: other threads have to wait for as long."""
+"""Number of bytes of a large body that are decoded at once. Other threads have to wait meanwhile."""
 
 
 def _decode_in_parts(body: bytes, encoding: str) -> str:
     view = memoryview(body)
     windows = (view[start : start + _PART] for start in range(0, len(body), _PART))
     try:
-        if (table := _single_byte_table(encoding)) is not None:  # no call of an error handler for each byte
+        if (
+            table := _single_byte_table(encoding)
+        ) is not None:  # avoids calling an error handler for each byte
             return "".join(codecs.charmap_decode(window, "strict", table)[0] for window in windows)
         if codecs.lookup(encoding).name == "gb18030":  # w3lib's error handler needs whole characters
             between = re.compile(rb".{0,%d}[\x00-\x7f]{6}[\x00-\x2f]|.+" % _PART, re.DOTALL)
             return "".join(to_unicode(part[0], encoding) for part in between.finditer(body))
         decoder = codecs.getincrementaldecoder(encoding)("replace")
         return "".join([*map(decoder.decode, windows), decoder.decode(b"", final=True)])
-    except (LookupError, UnicodeError):  # no incremental decoder, or one that needs a byte order mark
+    except (LookupError, UnicodeError):  # there is no incremental decoder, or it needs a byte order mark
         return to_unicode(body, encoding)
 
 
@@ -194,14 +196,14 @@ _SINGLE_BYTE = re.compile(r"(?:cp(?:125\d|866|874)|iso8859-\d+|koi8-[ru]|mac-\w+
 
 @lru_cache(maxsize=64)
 def _single_byte_table(encoding: str) -> str | None:
-    """Return the characters of all bytes in an encoding with one byte per character, or ``None`` for another encoding."""
+    """Return the characters of all bytes in a single-byte encoding; ``None`` for other encodings."""
     if _SINGLE_BYTE.fullmatch(codecs.lookup(encoding).name) is None:
         return None
     return "".join(bytes([byte]).decode(encoding, "replace") for byte in range(256))
 
 
 def _invalid_utf8(body: bytes) -> int | None:
-    """Return the position of the first byte that is not UTF-8. A large body is checked without a copy of its text."""
+    """Return the position of the first invalid byte in UTF-8. A large body is checked without a copy of its text."""
     view, position = memoryview(body), 0
     while position < len(body):
         part = view[position : position + _PART]
@@ -215,14 +217,14 @@ def _invalid_utf8(body: bytes) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _declared_by(content_type: str) -> str | None:
-    # w3lib does not accept the dots and colons of labels such as iso_8859-2:1987. To Python, they equal underscores.
+    # w3lib does not accept the dots and colons of labels such as iso_8859-2:1987. Python treats them like underscores.
     return _usable(http_content_type_encoding(content_type.replace(":", "_").replace(".", "_")))
 
 
 def codec_of(label: str) -> str | None:
     """Return the Python codec of an encoding by its name, such as ``gbk`` or ``latin1``, or ``None`` if it is unknown.
 
-    Names mean what they mean in browsers: ``latin1`` is windows-1252 (WHATWG Encoding, 4.2).
+    Names have the same meaning as in browsers: ``latin1`` is windows-1252 (WHATWG Encoding, 4.2).
     """
     return _declared_by(f"text/html; charset={label.strip()}")
 
@@ -244,7 +246,7 @@ def _declared_inside(body: bytes) -> str | None:
     codec = _usable(html_body_declared_encoding(body[:_DECLARATION_BYTES]))
     if codec == USER_DEFINED:  # WHATWG HTML, 13.2.3.2
         return LAST_RESORT
-    # A declaration that is readable byte by byte cannot be right about two bytes per character.
+    # A declaration that can be read as ASCII cannot be right if it names UTF-16 or UTF-32.
     return "utf-8" if codec is not None and codec.startswith(("utf-16", "utf-32")) else codec
 
 
@@ -252,7 +254,7 @@ _USUAL_DECLARATION = re.compile(
     rb"""\s*(?:<!doctype[^<>]*>\s*)?(?:<html(?:\s[^<>]*)?>\s*)?(?:<head>\s*)?<meta\s+charset=(?:"utf-8"|'utf-8'|utf-8)\s*/?>""",
     re.IGNORECASE,
 ).match
-"""The beginning of most pages. The search of w3lib would find the same declaration, in seven times the time."""
+"""The beginning of most pages. w3lib would find the same declaration, but takes seven times as long."""
 
 
 def _with_byte_order(codec: str, body: bytes) -> str:
@@ -297,7 +299,7 @@ _HALF_CHARACTER = re.compile(rb"[\xc2-\xf4][\x80-\xbf]{0,2}\Z")
 def _is_damaged_utf8(sample: bytes) -> bool:
     """Return whether the bytes are UTF-8 with a few errors: a cut last character, or one error per ten characters.
 
-    Text in another encoding rarely contains valid sequences of several bytes, so only those count. ASCII does not.
+    Only multi-byte characters count, because text in another encoding rarely contains valid multi-byte sequences.
     """
     sample = _HALF_CHARACTER.sub(b"", sample.lstrip(_CONTINUATION))
     errors = sample.decode("utf-8", "replace").count("\ufffd") - sample.count(b"\xef\xbf\xbd")
@@ -314,7 +316,7 @@ def encode_queries(hrefs: Sequence[str], encoding: str) -> Sequence[str]:
 
     The query of a link is in the encoding of the page, and all other parts are UTF-8 (WHATWG HTML, "encoding-parse a
     URL"). A character that the encoding lacks becomes a numeric character reference (WHATWG URL, "percent-encode after
-    encoding"). A page in UTF-16 or UTF-32 has queries in UTF-8.
+    encoding"). In a page in UTF-16 or UTF-32, queries are in UTF-8.
     """
     if encoding.startswith("utf-") or all(href.isascii() for href in hrefs):
         return hrefs

@@ -30,9 +30,9 @@ class FeedEntry(msgspec.Struct, frozen=True):
     """URL of the page of the entry, absolute. Empty without an http or https URL."""
     title: str = ""
     id: str = ""
-    """Identity of the entry within the feed. It stays when the title or the URL changes."""
+    """Identity of the entry within the feed. It stays the same when the title or the URL changes."""
     published: str = ""
-    """Time of publication, else of the last change: in ISO 8601 and UTC, or as the feed has it if it cannot be read."""
+    """Time of publication, otherwise of the last change, in ISO 8601 and UTC. An invalid time is unchanged from the feed."""
     author: str = ""
     summary: str = ""
     """Summary or content, usually HTML."""
@@ -52,7 +52,7 @@ def read_feed(body: bytes, url: str) -> Iterator[FeedEntry]:
 def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
     check_json(
         body, DEFAULT_MEMORY // 2, is_fixed=True
-    )  # in addition to two bodies of 64 MB, packed and unpacked
+    )  # in addition to two bodies of 64 MB, compressed and decompressed
     try:
         feed = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -89,10 +89,10 @@ def _page_url(href: str, base: str) -> str:
 def elements_of(
     pieces: Iterable[bytes], roots: Container[str], wanted: Container[str], error: SkitterError
 ) -> Iterator[etree._Element]:
-    """Read the elements with the ``wanted`` names from a piece of XML after the other, each to its end.
+    """Yield the complete elements with the ``wanted`` names from XML that arrives in pieces.
 
-    Each element is freed after its turn. Raises ``error`` if the root is not one of ``roots``, or if there are more than
-    50,000 elements in or before one: they would fill the memory.
+    Each element is freed after it was yielded. Raises ``error`` if the root is not one of ``roots``, or if there are more
+    than 50,000 elements inside of or before a wanted element, because they would fill the memory.
     """
     parser = etree.XMLPullParser(
         events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
@@ -115,7 +115,7 @@ def elements_of(
                 element.clear()
                 parent = element.getparent()
                 while parent is not None and element.getprevious() is not None:
-                    del parent[0]  # free the elements before it
+                    del parent[0]  # free the preceding elements
                 unread = 0
     if not is_known:
         raise error
@@ -197,7 +197,7 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
     row. Missing values are empty, and values without a column are dropped. Raises :class:`FeedError` for a value of more than
     128 KiB, or more than 1,000 columns.
     """
-    # Not splitlines(), which also splits at U+2028 and other characters within values.
+    # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
     head = lines.readline()
     lines.seek(0)
@@ -217,4 +217,5 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
 
 
 _MAX_COLUMNS = 1_000
-"""Each row has a value for each column, so 100,000 columns and 20,000 rows of one character would take minutes."""
+"""Maximum number of columns. Each row has a value for each column, so 100,000 columns and 20,000 rows of one character
+would take minutes."""

@@ -20,8 +20,8 @@ def parse_headers(block: bytes) -> Headers:
     """Parse a header block (``Name: value`` lines as received; RFC 9112, section 5).
 
     Lines end with CRLF or LF only (RFC 9112, 2.2). Values are decoded as Latin-1, which keeps every byte:
-    ``value.encode("latin-1")`` returns what the server sent. A folded line continues the line before; a line without a
-    colon is ignored, and so is a status line before the first header.
+    ``value.encode("latin-1")`` returns the bytes that the server sent. A folded line continues the previous line. A line
+    without a colon is ignored, and so is a status line before the first header.
     """
     if block.startswith(b"HTTP/"):
         block = block[block.find(b"\n") + 1 :]
@@ -76,7 +76,7 @@ def find_header(block: bytes, name: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def _key_of(name: str) -> bytes:
-    """Return the start of a header's line, with the end of the line before it."""
+    """Return the start of a header's line, preceded by the end of the previous line."""
     return b"\n" + name.lower().encode("latin-1") + b":"
 
 
@@ -86,7 +86,7 @@ def parse_length(value: str) -> int | None:
 
 
 _LENGTH_DIGITS = 19
-"""Enough for 64 bits. Python refuses to read a number of 5,000 digits."""
+"""Maximum number of digits: enough for 64 bits. Python refuses to read a number of 5,000 digits."""
 
 
 def url_in_header(value: str) -> str:
@@ -95,7 +95,7 @@ def url_in_header(value: str) -> str:
         return value
     try:
         data = value.encode("latin-1")
-    except UnicodeEncodeError:  # not received, but given as text
+    except UnicodeEncodeError:  # the value was not received, but set by a program
         return value
     return "".join(chr(byte) if byte < 0x80 else f"%{byte:02X}" for byte in data)
 
@@ -192,12 +192,12 @@ _MARKS = (b"\xef\xbb\xbf", b"\xfe\xff", b"\xff\xfe")
 
 
 class MediaType(NamedTuple):
-    """A media type, and what it says about a body."""
+    """A media type, and the kind of body that it describes."""
 
     name: str
     """In lower case and without parameters; empty if the server sent none."""
     is_unknown: bool
-    """Whether it says nothing: the start of the body decides."""
+    """Whether it is meaningless, so that the start of the body decides."""
     is_html: bool
     is_xml: bool
     """XML (RFC 7303), except XHTML."""
@@ -206,7 +206,7 @@ class MediaType(NamedTuple):
     is_text: bool
 
 
-@lru_cache(maxsize=1024)  # a site keeps sending the same few values
+@lru_cache(maxsize=1024)  # a site sends the same few values again and again
 def media_type(content_type: str) -> MediaType:
     """Return the media type of a Content-Type value."""
     name = content_type.partition(";")[0].strip().lower()

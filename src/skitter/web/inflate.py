@@ -15,7 +15,7 @@ from ``bgzip`` has 512."""
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP, ZLIB, RAW = 31, 15, -15
 """The formats, as values of ``wbits``."""
-_BROKEN: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # its stub declares it as an instance
+_BROKEN: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # the stub declares the class as an instance
 _MAX_PART = 1 << 16
 _WINDOW = 32 * 1024
 
@@ -25,7 +25,7 @@ class InflateError(ValueError):
 
 
 def is_zlib(data: bytes) -> bool:
-    """Return whether data starts like the zlib format: "deflate" means that, but many servers send raw deflate data."""
+    """Return whether data starts like the zlib format, which "deflate" means. Many servers send raw deflate data instead."""
     return len(data) > 1 and data[0] & 15 == 8 and (data[0] << 8 | data[1]) % 31 == 0
 
 
@@ -54,7 +54,7 @@ class Inflater:
 
         Raises :class:`InflateError` for invalid data, and for more than ``MAX_STREAMS`` members.
         """
-        for position in range(0, len(data), _WINDOW):  # each stream copies the data after it
+        for position in range(0, len(data), _WINDOW):  # each decompressor copies the data after its stream
             window = self._start + data[position : position + _WINDOW]
             self._start = b""
             while window and not self._has_ended:

@@ -1,7 +1,7 @@
 """Sitemaps: the pages that a site lists, by the protocol of sitemaps.org.
 
-A sitemap may have 50,000 pages in 50 MB, and is usually compressed. It is unpacked and parsed piece by piece, so the memory
-in use does not grow with its size.
+A sitemap may have 50,000 pages in 50 MB, and is usually compressed. It is decompressed and parsed piece by piece, so the
+memory in use does not grow with its size.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skitter.web.inflate import GZIP_MAGIC, InflateError, Inflater
 from skitter.web.urls import normalize
 
 MAX_BYTES = 64 * 1024 * 1024
-"""Maximum size of an unpacked sitemap in bytes. The protocol allows 50 MB."""
+"""Maximum size of a decompressed sitemap in bytes. The protocol allows 50 MB."""
 _PIECE = 1 << 16
 
 
@@ -42,13 +42,13 @@ class SitemapEntry(msgspec.Struct, frozen=True):
     alternates: dict[str, str] = {}
     """URLs of the same page in other languages, by ``hreflang``."""
     is_publication: bool = False
-    """Whether ``lastmod`` is the time of publication, because a feed states no other."""
+    """Whether ``lastmod`` is the time of publication, because a feed states no other time."""
 
     def lastmod_for_revisit(self, now: float) -> str:
-        """Return ``lastmod`` as the field of a request.
+        """Return ``lastmod`` for the field of a request.
 
-        Empty for a text that is too long, and for a time of publication: the page may have changed since. Of a time that is
-        more than a week old, only the date is returned, because the pages of a date share one record.
+        Empty for a text that is too long, and for a time of publication, because the page may have changed since. If the time
+        is more than a week old, only the date is returned, because pages with the same date share one record.
         """
         lastmod = self.lastmod
         if self.is_publication or len(lastmod) > _MAX_LASTMOD:
@@ -72,7 +72,7 @@ def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
 
     Also reads a list of URLs (one per line), and a CSV file with a column ``url``, ``link`` or ``loc``.
 
-    All may be packed with gzip, in UTF-8 or UTF-16, and have a byte order mark. Relative URLs are resolved against ``url``,
+    All may be compressed with gzip, in UTF-8 or UTF-16, and have a byte order mark. Relative URLs are resolved against ``url``,
     the address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`, and
     :class:`~skitter.errors.PageTooComplex` for a JSON Feed whose values take too much memory.
     """
@@ -119,7 +119,7 @@ def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
     try:
         for piece in Inflater("gzip").feed(
             body
-        ):  # the entries of a truncated file are kept, as those of truncated XML
+        ):  # the entries of a truncated file are kept, like the entries of truncated XML
             size += len(piece)
             if size > MAX_BYTES:
                 raise SitemapError(
@@ -147,13 +147,13 @@ def _text(head: bytes, encoding: str) -> str:
 
 
 def _lines(head: bytes, pieces: Iterator[bytes], encoding: str) -> Iterator[str]:
-    """Return the lines of a text. Those that are too long for a URL are left out."""
+    """Return the lines of a text, except lines that are too long for a URL."""
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     rest = ""
     for piece in chain((head,), pieces, (b"",)):
         *lines, rest = (rest + decoder.decode(piece, final=not piece)).replace("\r", "\n").split("\n")
         yield from (line.strip() for line in lines if len(line) <= _LONGEST_LINE)
-        rest = rest[: _LONGEST_LINE + 1]  # a long line must not be copied with each piece
+        rest = rest[: _LONGEST_LINE + 1]  # do not copy a long line again with each piece
     if len(rest) <= _LONGEST_LINE:
         yield rest.strip()
 
@@ -187,12 +187,12 @@ def _of_robots(lines: Iterator[str], url: str) -> Iterator[SitemapEntry | None]:
 
 
 _MAX_OTHERS = 50_000
-"""Entries or lines without a URL that a document may have, in addition to one for each entry with a URL. Other tasks wait
-while they are read."""
+"""Maximum number of entries or lines without a URL, in addition to one for each entry with a URL. Other tasks wait while
+they are read."""
 _LONGEST_LINE = 65_536
-"""Characters of a line that may contain a URL."""
+"""Maximum number of characters in a line that may contain a URL."""
 _ENTRIES = {"url": False, "sitemap": True, "item": False, "entry": False}
-"""Elements that describe an entry, and whether it is a further sitemap. The last two are those of RSS and Atom."""
+"""Elements that describe an entry, and whether it is a further sitemap. The last two belong to RSS and Atom."""
 _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 
@@ -218,8 +218,8 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
             values["permalink"] = text
         elif text:
             values.setdefault(name, text)
-    place = values.get("loc") or values.get("permalink")
-    found = normalize(place, url) if place else None
+    location = values.get("loc") or values.get("permalink")
+    found = normalize(location, url) if location else None
     if found is None or not found.startswith(("http://", "https://")):
         return None
     changed = values.get("lastmod") or values.get("updated", "")

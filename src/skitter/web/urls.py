@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class UrlParser(ABC):
-    """Resolves URLs as the standard says. Its constructor raises ImportError if its package is not installed."""
+    """Resolves URLs according to the standard. The constructor raises ImportError if the package is not installed."""
 
     @abstractmethod
     def parse(self, url: str, base: str | None) -> str | None:
-        """Resolve a URL against an optional base and serialize it; return ``None`` if the URL is invalid."""
+        """Resolve a URL against an optional base and serialize it. Return ``None`` if the URL is invalid."""
 
     def join_all(self, base: str, references: Sequence[str]) -> list[str | None]:
         """Do the same for many references and one base, and remove the fragments."""
@@ -105,7 +105,7 @@ def _without_fragment(href: str) -> str:
 
 
 def with_scheme(text: str) -> str:
-    """Return a text such as ``example.com/a`` with the scheme that its author has probably left out."""
+    """Return a text such as ``example.com/a`` with the scheme that its author has probably omitted."""
     is_local = re.match(r"(?:localhost|\d+\.\d+\.\d+\.\d+|\[[\da-fA-F:.]+\])(?::\d+)?(?:[/?]|$)", text)
     return f"{'http' if is_local else 'https'}://{text}"
 
@@ -155,7 +155,7 @@ class UrlBase:
         if None in urls:
             others = [index for index, url in enumerate(urls) if url is None]
             references = [hrefs[index] for index in others]
-            # To such references all pages of a host are one base, which is parsed once.
+            # References that begin with a slash have the same result on all pages of a host, so its root is used: it is parsed once.
             base = prefixes.root if all(reference[:1] == "/" for reference in references) else self.url
             for index, url in zip(others, _parser.join_all(base, references), strict=True):
                 urls[index] = url
@@ -164,7 +164,7 @@ class UrlBase:
 
 @lru_cache(maxsize=64)
 def url_base(url: str) -> UrlBase:
-    """Return the prepared base URL of a page. The callback of a page and the engine need the same one in turn."""
+    """Return the prepared base URL of a page. Cached, because the callback of a page and the engine both need it."""
     return UrlBase(url)
 
 
@@ -194,9 +194,9 @@ class HrefPrefixes(NamedTuple):
     scheme: str
     """For ``//host/path``."""
     root: str
-    """In place of the slash of ``/path``."""
+    """Replaces the slash of ``/path``."""
     parent: str
-    """In place of ``../``."""
+    """Replaces ``../``."""
     page: str
     """For ``?query``."""
     folder: str
@@ -207,7 +207,7 @@ _START_OF_HREF = re.compile(r"//|/|\.\./|\?|[A-Za-z][A-Za-z0-9+.-]*:").match
 
 
 def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
-    """Return the text of a link that is not empty after that of its page, without its fragment and without parsing either.
+    """Return an absolute form of a link by joining texts only: without parsing, and without the fragment. ``href``: not empty.
 
     The text leads to the URL of the link, except for some links with whitespace, control characters or backslashes, and for
     ``http:x``. A text that is a normalized URL always is the URL of the link.
@@ -230,7 +230,7 @@ def absolute_text(href: str, prefixes: HrefPrefixes) -> str:
 
 @lru_cache(maxsize=4096)
 def _starts_of(folder: str) -> tuple[str, str, str, str] | None:
-    """Return what the hrefs of all pages of a folder begin with: scheme, root, parent and folder of :class:`HrefPrefixes`.
+    """Return the prefixes that all pages of a folder share: scheme, root, parent and folder of :class:`HrefPrefixes`.
 
     Returns ``None`` if the folder does not belong to an http(s) URL.
     """
@@ -243,15 +243,15 @@ def _starts_of(folder: str) -> tuple[str, str, str, str] | None:
 
 
 # A plain link needs no parser: no segment of its path is empty or starts with a dot, and path and query contain only
-# characters that are never escaped. Such a link is resolved by appending it to a prefix. Most links are like this. (WHATWG
-# URL standard, 1.3: the percent-encode sets. Every part can match in one way only, so the pattern hardly backtracks.)
+# characters that are never escaped. Such a link is resolved by appending it to a prefix. Most links are plain. (WHATWG
+# URL standard, 1.3: the percent-encode sets. Each part can match in one way only, so the pattern hardly backtracks.)
 _SEGMENT = "[A-Za-z0-9_~!$&()*+,;=@-][A-Za-z0-9_~!$&()*+,;=@.-]*+"
 _PLAIN_REST = rf"((?:{_SEGMENT}(?:/{_SEGMENT})*+/?)?(?:\?[A-Za-z0-9_~!$&()*+,;=@./?:%-]*+)?)(?:#.*)?"
 _PLAIN_HREF = re.compile(rf"(\.\./|/|(?=[A-Za-z0-9_~!$&()*+,;=@-])){_PLAIN_REST}", re.DOTALL).fullmatch
 
 
 def join_plain_in_python(href: str, prefixes: HrefPrefixes | None) -> str | None:
-    """Return the URL of a plain link, and ``None`` for any other link, and on a page whose URL is unusual (without ``prefixes``)."""
+    """Return the URL of a plain link; ``None`` for any other link, and on a page whose URL is unusual (without ``prefixes``)."""
     if prefixes is None:
         return None
     root = prefixes.root
@@ -260,7 +260,7 @@ def join_plain_in_python(href: str, prefixes: HrefPrefixes | None) -> str | None
     if plain is None:
         return None
     if is_absolute and plain.end(2) == len(href):
-        return href  # not a copy: the links of a sitemap may take 50 MB
+        return href  # without a copy, because the links of a sitemap may take 50 MB
     match plain[1]:
         case "/":
             return root + plain[2]
@@ -270,7 +270,7 @@ def join_plain_in_python(href: str, prefixes: HrefPrefixes | None) -> str | None
 
 
 def join_all_plain_in_python(hrefs: Sequence[str], prefixes: HrefPrefixes) -> list[str | None]:
-    """Return the URLs of links, with ``None`` for each one that is not plain."""
+    """Return the URLs of links, with ``None`` for each link that is not plain."""
     return [join_plain_in_python(href, prefixes) for href in hrefs]
 
 
@@ -315,8 +315,8 @@ def identity(href: str) -> str:
 
 
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-# If a percent sign does not start an escape, decoding a neighboring escape could create a new one, so such a URL
-# keeps its spelling.
+# If a percent sign does not start an escape, decoding a neighboring escape could create a new escape, so such a URL keeps
+# its spelling.
 _STRAY_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 

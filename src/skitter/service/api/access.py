@@ -28,13 +28,13 @@ _NAMED = re.compile(r"/(?:jobs|recipes)/([^/]+)")
 _OPERATED = re.compile(
     r"/jobs/[^/]+/(start|pause|resume|stop|schedule|seeds|settings|failures/(retry|drop)|tasks|tasks/[^/]+(/pause|/resume)?)"
 )
-"""Calls that steer a job that exists. Every other call that changes something needs the scope ``admin``."""
+"""Calls that control an existing job. Every other call that changes something needs the scope ``admin``."""
 _OWN_SESSION = "/session"
 _AUDIT = "/audit"
 
 
 class TokenScope(IntEnum):
-    """What a token allows. Each scope includes those before it."""
+    """What a token allows. Each scope includes the scopes before it."""
 
     READ = 1
     OPERATE = 2
@@ -49,7 +49,7 @@ class Forbidden(ApiError):
 
 
 class TokenUsed(ApiError):
-    """A token for one session has opened its session."""
+    """A token for a single session was used a second time."""
 
     status = 401
     title = "A valid token is required"
@@ -64,7 +64,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Name in the audit log."""
     scope: TokenScope = TokenScope.ADMIN
     patterns: tuple[str, ...] = ()
-    """Names of the jobs and recipes that the token is limited to, with ``*`` for any text; empty: all."""
+    """Names of the jobs and recipes that the token may use, with ``*`` for any text; empty: all."""
     expires: float | None = None
     """Unix time from which the token is refused."""
     single_use: bool = False
@@ -84,7 +84,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         for name in names:
             if name and not self.may_use(name):
                 raise Forbidden(
-                    f"this token is limited to other jobs and recipes than {name!r:.80}",
+                    f"this token is not valid for a job or recipe named {name!r:.80}",
                     remedy=f"use a name that matches {' or '.join(self.patterns)}, or ask the operator",
                 )
 
@@ -115,7 +115,7 @@ def needed_scope(method: str, path: str) -> TokenScope:
 
 
 class ApiTokens:
-    """The valid tokens. Only their digests are kept; all of them are compared, in constant time.
+    """The valid tokens. Only their digests are kept. Each check compares all of them, in constant time.
 
     ``lines``: each is a token, optionally followed by ``name=``, ``scope=``, ``jobs=`` and ``expires=``. Raises
     :class:`~skitter.errors.UsageError` for an invalid line.
@@ -159,21 +159,21 @@ class ApiTokens:
 
     @classmethod
     def single_use(cls, token: str) -> ApiTokens:
-        """Return a token that opens one session and is refused from then on.
+        """Return a token that opens one session and is then refused.
 
-        Only this process may know it: the use is not recorded in the store that nodes share.
+        Only this process may accept it, because its use is not recorded in the store that nodes share.
         """
         tokens = cls([token])
         tokens._callers = [msgspec.structs.replace(tokens._callers[0], name="you", single_use=True)]
         return tokens
 
     def accept(self, token: bytes) -> Caller | None:
-        """Return the caller who has a token, or ``None`` if the token is unknown, has expired or was used up."""
+        """Return the caller with this token, or ``None`` if the token is unknown, has expired or was used up."""
         digest = hashlib.sha256(token).digest()
         return None if digest in self._used else self.of_session(digest)
 
     def use_up(self, caller: Caller) -> bool:
-        """Refuse a token from now on if it may be used once. Return whether this is its first use."""
+        """If a token may be used only once, refuse it from now on. Return whether this is its first use."""
         if caller.single_use and caller.digest in self._used:
             return False
         if caller.single_use:

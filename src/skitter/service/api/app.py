@@ -63,11 +63,11 @@ def make_app(
     max_rate: float | None = None,
     signing_key: SigningKey | None = None,
 ) -> AuthMiddleware:
-    """Return the application of a node. The node works while the application runs; the store is open already.
+    """Return the application of a node. The node runs as long as the application. The store must be open.
 
-    ``max_body``: largest body of a request, in bytes.
-    ``max_rate``: requests per second of each token; ``None`` for no limit.
-    ``signing_key``: key of signed requests, whose directory is published.
+    ``max_body``: maximum size of a request body, in bytes.
+    ``max_rate``: maximum requests per second of each token; ``None`` for no limit.
+    ``signing_key``: key of signed requests. The node publishes its public key.
     """
 
     @asynccontextmanager
@@ -169,12 +169,12 @@ def _add_job_routes(app: FastAPI, jobs: JobService) -> None:
 
     @app.put("/jobs/{name}/schedule")
     async def schedule(name: NamePath, body: ScheduleRequest) -> dict[str, Any]:
-        """Change the schedule of new runs. With an empty schedule, runs start only on request. The current run continues."""
+        """Change the schedule of new runs. If it is empty, runs start only on request. The current run continues."""
         return await _shown(jobs, await jobs.reschedule(name, body.schedule))
 
     @app.post("/jobs/{name}/start")
     async def start(name: NamePath) -> dict[str, Any]:
-        """Start a new run. The items of the previous run are kept; those of the run before it are erased."""
+        """Start a new run. The items of the previous run are kept. The items of the run before it are erased."""
         return await _shown(jobs, await jobs.start(name))
 
 
@@ -183,7 +183,7 @@ def _add_crawl_routes(app: FastAPI, queries: JobQueries) -> None:
     async def items(
         name: NamePath, after: AfterQuery = None, limit: LimitQuery = 100, run: RunQuery = None
     ) -> Response:
-        """Return items in the order in which their pages first arrived. `next` is null if there are no more items now."""
+        """Return items in the order in which their pages first arrived. `next` is null if no more items are available yet."""
         page = await queries.items(name, run, after, limit)
         return Response(msgspec.json.encode(page), media_type="application/json")
 

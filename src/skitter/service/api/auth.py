@@ -27,20 +27,20 @@ log = logging.getLogger("skitter.service")
 
 _WITHOUT_TOKEN = frozenset({"/health", DIRECTORY_PATH})
 CONSOLE = "/console"
-"""Path of the files of the console. They contain no data, so they need no token."""
+"""Path of the console's files. They contain no data, so they need no token."""
 CSRF_HEADER = "X-CSRF-Token"
 """Header that has to repeat the value of the session in calls that change something."""
 CALLER_KEY = "skitter.caller"
 """Key of the :class:`RequestIdentity` in the scope of a request."""
 _MAX_DEPTH = 60
-"""Nesting of a JSON body."""
+"""Maximum nesting depth of a JSON body."""
 
 _BODY_SECONDS = 60.0
-"""Seconds in which a body has to arrive."""
+"""Time in which a body has to arrive, in seconds."""
 _MAX_CALLERS = 10_000
-"""Number of remembered callers above which those without recent requests are forgotten."""
+"""Above this number of remembered callers, callers without recent requests are forgotten."""
 _BURST_SECONDS = 2.0
-"""Length of a burst in seconds: the requests of that time may arrive at once."""
+"""Size of a burst, in seconds of the allowed rate."""
 _SAFE_HEADERS = (
     (b"cache-control", b"no-store"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -56,7 +56,7 @@ _CONSOLE_POLICY = (
     b"content-security-policy",
     b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
 )
-"""The console runs its own script files only, and cannot turn text into markup."""
+"""The console can only run its own script files, and cannot turn text into markup."""
 
 AsgiMessage = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[AsgiMessage]]
@@ -74,7 +74,7 @@ class RequestRate:
         self._per_second = per_second
         self._clock = clock
         self._free_at: dict[bytes, float] = {}
-        """For each caller, when a request at the allowed rate would be due."""
+        """For each caller, the time at which its next request would be due at the allowed rate."""
 
     def seconds_to_wait(self, caller: bytes) -> float:
         """Count a request and return 0, or return the time until the next request is allowed."""
@@ -109,15 +109,15 @@ class AuthContext(NamedTuple):
 class AuthMiddleware:
     """An ASGI middleware that rejects requests of unknown callers, bodies that are too large, and too many requests.
 
-    ``max_body``: largest body, in bytes.
-    ``max_rate``: requests per second of each token, and of each address without a valid one; ``None`` for no limit.
+    ``max_body``: maximum size of a body, in bytes.
+    ``max_rate``: maximum requests per second of each token, and of each address without a valid token; ``None`` for no limit.
     """
 
     def __init__(
         self, app: AsgiApp, context: AuthContext, max_body: int, max_rate: float | None = None
     ) -> None:
         self.inner = app
-        """The application behind it."""
+        """The application that handles accepted requests."""
         self._context = context
         self._max_body = max_body
         self._rate = None if max_rate is None else RequestRate(max_rate)
@@ -177,7 +177,7 @@ class AuthMiddleware:
         return identity
 
     async def _read(self, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """Read the body. One that is too large is not read to its end."""
+        """Read the body. Stop reading if it is too large."""
         length = headers.get(b"content-length", b"")
         size = int(length) if length.isdigit() else 0
         body, has_more = bytearray(), True
@@ -241,7 +241,7 @@ class AuthMiddleware:
 
 
 def _check_json(headers: dict[bytes, bytes], body: bytes) -> None:
-    """Check a JSON body. It may contain neither NaN nor lone surrogates, which pydantic would accept."""
+    """Check a JSON body. Reject NaN and lone surrogates, which pydantic would accept."""
     if not body or b"json" not in headers.get(b"content-type", b"").lower():
         return
     try:
@@ -263,7 +263,7 @@ def _is_too_deep(value: Any, depth: int = 0) -> bool:
 def _authorize(
     identity: RequestIdentity, headers: dict[bytes, bytes], scope: MutableMapping[str, Any]
 ) -> None:
-    """Raise an error if a known caller may not make a request, or if another website made it with their cookie."""
+    """Raise an error if a known caller may not make a request, or if another website made it with the caller's cookie."""
     method, path, session = scope["method"], scope["path"], identity.session
     if session is None and identity.caller.single_use and (method, path) != ("POST", "/session"):
         detail, remedy = "this token only opens a session", "open the URL of the console"
@@ -280,8 +280,8 @@ def _authorize(
 
 
 def session_id(headers: dict[bytes, bytes]) -> str:
-    """Return the id of the session of a request, or an empty text."""
-    # SimpleCookie would find nothing if another application of the host has set a cookie that breaks RFC 6265.
+    """Return the session id of a request, or an empty string."""
+    # SimpleCookie would find nothing if another application on the host has set a cookie that violates RFC 6265.
     return cookie_parser(headers.get(b"cookie", b"").decode("latin-1")).get(cookie_name(headers), "")
 
 
@@ -296,7 +296,7 @@ def _is_console(path: str) -> bool:
 
 
 def _with_body(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that returns a body that was already read."""
+    """Return a ``receive`` function that returns a body that was already read."""
     messages = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive_body() -> AsgiMessage:
@@ -306,7 +306,7 @@ def _with_body(body: bytes, receive: Receive) -> Receive:
 
 
 class _Rejected(Exception):
-    """The request goes no further."""
+    """Rejects a request with a status and an error."""
 
     def __init__(self, status: int, title: str, remedy: str, *, detail: str = "", wait: float = 0.0) -> None:
         super().__init__(title)

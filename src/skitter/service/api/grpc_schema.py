@@ -1,6 +1,6 @@
 """The gRPC description of the API, derived from its OpenAPI description: one method for each operation.
 
-A new operation of the HTTP API is therefore a method as well. Field numbers are computed from the names of fields, so a field
+Every new operation of the HTTP API thus becomes a method. Field numbers are computed from the names of fields, so a field
 keeps its number when other fields are added or removed.
 """
 
@@ -180,7 +180,7 @@ def _tag(name: str) -> int:
 
 
 def _add_field(message: descriptor_pb2.DescriptorProto, name: str, schema: Mapping[str, Any]) -> None:
-    """Add a field for a JSON schema. What is neither a scalar nor a list of scalars is a ``google.protobuf.Value``."""
+    """Add a field for a JSON schema. Values other than scalars and lists of scalars become a ``google.protobuf.Value``."""
     choices = [choice for choice in schema.get("anyOf", ()) if choice.get("type") != "null"]
     is_nullable = "anyOf" in schema
     if len(choices) == 1:

@@ -1,6 +1,6 @@
 """The gRPC server of a node. Each call is made to the HTTP application in this process, which checks and records it.
 
-So tokens, scopes, limits, the audit log and errors are those of the HTTP API.
+So tokens, scopes, limits, the audit log and errors work as in the HTTP API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from skitter.service.api.server import TlsFiles, listen
 log = logging.getLogger("skitter.service")
 
 _GRACE = 10.0
-"""Seconds that calls have to end when the server stops."""
+"""Time that calls have to end when the server stops, in seconds."""
 _QUEUED_CHUNKS = 16
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED, 403: grpc.StatusCode.PERMISSION_DENIED,
@@ -44,14 +44,14 @@ Context = Any
 async def grpc_server(
     app: AuthMiddleware, host: str, port: int, max_body: int, tls: TlsFiles | None = None
 ) -> AsyncIterator[int]:
-    """Serve an application over gRPC; the value is the port. ``max_body``: largest message of a caller, in bytes.
+    """Serve an application over gRPC. Yields the port. ``max_body``: maximum size of a caller's message, in bytes.
 
     Without ``tls``, the server is plaintext.
     Raises :class:`~skitter.errors.UsageError` if the address cannot be used.
     """
     assert isinstance(app.inner, FastAPI)
     schema = ApiSchema(app.inner)
-    grpc.aio.init_grpc_aio()  # for the life of the process: its shutdown would block the event loop
+    grpc.aio.init_grpc_aio()  # never shut down: that would block the event loop
     server: Any = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", 2 * max_body),
@@ -64,7 +64,7 @@ async def grpc_server(
     names = (SERVICE, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server, pool=schema.pool)
     try:
-        listen(host, port).close()  # gRPC itself writes to standard error
+        listen(host, port).close()  # raises an error, whereas gRPC writes to standard error
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         if tls is None:
             bound: int = server.add_insecure_port(address)
@@ -212,7 +212,7 @@ def _http_call(
         body = str(fields.get("body", "")).encode()
         kind = str(fields.get("content_type", operation.body_type))
         headers.append((b"content-type", kind.encode("latin-1", "replace")))
-    # The address of the caller, of ipv4:ADDRESS:PORT or ipv6:%5BADDRESS%5D:PORT.
+    # The address of the caller, from ipv4:ADDRESS:PORT or ipv6:%5BADDRESS%5D:PORT.
     peer = unquote(context.peer().partition(":")[2].rpartition(":")[0]).strip("[]")
     scope = {
         "type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1", "scheme": "http",
@@ -223,7 +223,7 @@ def _http_call(
 
 
 async def _abort(context: Context, status: int, headers: dict[bytes, bytes], problem: bytes) -> None:
-    """End a call with the status of an HTTP response. The trailer ``problem-bin`` has its problem document (RFC 9457)."""
+    """End a call with the status of an HTTP response. The trailer ``problem-bin`` contains its problem document (RFC 9457)."""
     try:
         found = msgspec.json.decode(problem, type=dict)
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -24,7 +24,7 @@ _REMEDIES = {
     "extra_forbidden": "remove the field, or look up its name in GET /openapi.json",
     "json_invalid": "send JSON (RFC 8259) in UTF-8",
 }
-"""Remedies by the types of validation errors."""
+"""Remedies by type of validation error."""
 _OTHER_REMEDY = "look up its allowed values in GET /openapi.json"
 
 
@@ -82,7 +82,7 @@ def _entry(field: str, message: str, remedy: str = "") -> dict[str, str]:
 
 
 def _field_of(path: tuple[Any, ...]) -> str:
-    """Return the path of a field as text: ``body`` is omitted, other parts of a request are named."""
+    """Return the path of a field as text. ``body`` is omitted; other parts of a request are included."""
     text = ""
     for part in path[1:] if path[0] == "body" else path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)

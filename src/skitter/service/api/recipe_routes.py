@@ -1,4 +1,4 @@
-"""The routes of recipes: store them, check one without storing it, and try one on a page."""
+"""The routes of recipes: storing them, checking them without storing, and trying them on a page."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _FOLLOW_TEXT = "Whether to continue with an event for each change, at most one p
 
 
 def identity_of(request: Request) -> RequestIdentity:
-    """Return who makes a request, as the middleware has found."""
+    """Return who makes a request, as identified by the middleware."""
     identity: RequestIdentity = request.scope[CALLER_KEY]
     return identity
 
@@ -62,7 +62,7 @@ FollowQuery = Annotated[bool, Query(description=_FOLLOW_TEXT)]
 
 
 class RequestBody(BaseModel):
-    """Base of all request bodies. Unknown fields are rejected because they are mistakes."""
+    """Base of all request bodies. Unknown fields are rejected, because they are usually mistakes."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -190,7 +190,7 @@ class FailuresQuery(FailureSelection):
 
 
 class JobsQuery(BaseModel):
-    """Parameters of the list of jobs. Without them, it holds all jobs."""
+    """Parameters of the list of jobs. Without them, the list contains all jobs."""
 
     contains: str = Field("", max_length=100, description="Only jobs whose names contain this text.")
     state: str | None = Field(None, max_length=20, description="Only jobs in this state.")
@@ -261,7 +261,7 @@ class LogStreamQuery(LogQuery):
 
     follow: bool = Field(
         False,
-        description="Whether to continue with new lines until no node works on the run. An empty line is a sign of life.",
+        description="Whether to continue with new lines until no node works on the run. An empty line is a keep-alive.",
     )
 
 

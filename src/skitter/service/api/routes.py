@@ -46,7 +46,7 @@ TEXT: dict[int | str, dict[str, Any]] = {
 
 
 async def item_lines(read: Callable[..., Awaitable[ItemPage]]) -> StreamingResponse:
-    """Return all items that ``read`` returns page by page. The first page is read at once, so that its errors are reported."""
+    """Stream all items that ``read`` returns page by page. The first page is read before, so that its errors are reported."""
     first = await read(after=None, limit=_BATCH_SIZE)
 
     async def lines() -> AsyncIterator[bytes]:

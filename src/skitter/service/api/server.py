@@ -28,7 +28,7 @@ class TlsFiles(NamedTuple):
     key: Path
 
     def check(self) -> None:
-        """Raise :class:`~skitter.errors.UsageError` if the files cannot be used."""
+        """Check the files. Raises :class:`~skitter.errors.UsageError` if they cannot be used."""
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
                 self.certificate, self.key, lambda: b""
@@ -53,7 +53,7 @@ async def serve_app(
 
     Without ``tls``, the server speaks plain HTTP.
 
-    Raises :class:`~skitter.errors.UsageError` if the address cannot be used, and if the application fails to start.
+    Raises :class:`~skitter.errors.UsageError` if the address cannot be used, or the application fails to start.
     """
     config = uvicorn.Config(
         app, host=host, port=port, log_config=None, access_log=False, server_header=False, lifespan="on",
@@ -86,13 +86,13 @@ class _Server(uvicorn.Server):
         self._leaving = leaving
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Let endless responses end; the server waits for the others."""
+        """Make endless responses end. The server waits for the other responses."""
         self._leaving.set()
         super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Shut down gracefully at the first signal, and then exit normally, not by the signal."""
+        """Shut down gracefully at the first signal. The process then exits normally, not by the signal."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
@@ -109,7 +109,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that is bound to an address. Raises OSError."""
+    """Return a socket that is bound to an address. Raises :class:`OSError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     try:

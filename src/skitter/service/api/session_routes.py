@@ -69,7 +69,7 @@ def add_audit_route(app: FastAPI, audit: AuditLog) -> None:
             str, Query(max_length=100, description="Only entries whose caller or path contains this text.")
         ] = "",
     ) -> dict[str, Any]:
-        """List the calls that changed something, or were refused, the newest first. Pass `next` as `before` to read on."""
+        """List the calls that changed something or were refused, newest first. For more, pass `next` as `before`."""
         page = await audit.page(before, limit, contains)
         found = [{"number": number, **msgspec.to_builtins(entry)} for number, entry in page.entries]
         return {"entries": found, "next": page.next}

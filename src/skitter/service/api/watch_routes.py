@@ -1,4 +1,4 @@
-"""The routes with which the console watches and steers jobs: the same for a service and for a single run."""
+"""The routes with which the console watches and controls jobs. They are the same for a service and for a single run."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from skitter.service.errors import NotFound
 from skitter.service.inspection import Host, SteeringAction, declared_settings, select_hosts
 
 _INTERVAL = 1.0
-"""Seconds between two readings for a stream of events."""
+"""Time between two reads for a stream of events, in seconds."""
 _REST = 4.0
-"""A stream pauses for this many times the duration of its last reading, so that watching never takes most of the CPU
+"""A stream pauses for this many times the duration of its last read, so that watching never takes most of the CPU time
 of a node."""
 _KEEP_ALIVE = 10.0
 """Seconds without an event after which a comment is sent."""
@@ -45,7 +45,7 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 
 
 class WatchedJobs(Protocol):
-    """The jobs that the console shows: those of a service, or that of a single run.
+    """The jobs that the console shows: all jobs of a service, or the job of a single run.
 
     Every method with ``name`` raises :class:`~skitter.service.errors.NotFound` for an unknown job.
     """
@@ -62,11 +62,11 @@ class WatchedJobs(Protocol):
     async def watched(self, name: str) -> dict[str, Any]:
         """Return the same as :meth:`status`, and add a point to the history of the job.
 
-        All who watch a job share its readings, at most one per second.
+        Everyone who watches a job gets the result of the same read, at most one per second.
         """
 
     async def history(self, name: str) -> list[dict[str, Any]]:
-        """Return the figures of a job since a user watches it, oldest first."""
+        """Return the figures of a job since a user started to watch it, oldest first."""
 
     async def hosts(self, name: str) -> list[Host]:
         """Return the hosts of a job, see :func:`~skitter.service.inspection.read_hosts`."""
@@ -94,9 +94,9 @@ class WatchedJobs(Protocol):
 def event_stream(
     read: Callable[[], Awaitable[Any]], leaving: asyncio.Event, *, follow: bool, first: bytes = b""
 ) -> StreamingResponse:
-    """Return a response with an event whenever ``read`` returns something else than before.
+    """Return a response with an event each time the result of ``read`` changes.
 
-    An error of the store ends no stream: it is sent as an event ``problem``. A deleted job ends it.
+    A store error does not end the stream: it is sent as an event ``problem``. The deletion of the job ends the stream.
     """
 
     async def events() -> AsyncIterator[bytes]:
@@ -162,7 +162,7 @@ def add_watch_routes(app: FastAPI, jobs: WatchedJobs, leaving: asyncio.Event) ->
 
     @app.get("/jobs/{name}/hosts")
     async def hosts(name: JobPath, query: Annotated[HostsQuery, Query()]) -> dict[str, Any]:
-        """List the hosts of a job with their counts, and their number. All hosts are judged, then one page is returned."""
+        """List the hosts of a job with their counts, and their number. All hosts are sorted, then one page is returned."""
         found = await jobs.hosts(name)
         return await asyncio.to_thread(
             select_hosts, found, query.order, query.contains, query.offset, query.limit
@@ -181,7 +181,7 @@ def add_watch_routes(app: FastAPI, jobs: WatchedJobs, leaving: asyncio.Event) ->
 
 
 def add_steering_routes(app: FastAPI, jobs: WatchedJobs) -> None:
-    """Add the routes that steer running jobs to an application."""
+    """Add the routes that control running jobs to an application."""
 
     @app.post("/jobs/{name}/pause")
     async def pause(name: JobPath) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The web console: static files that show and steer jobs through the HTTP API."""
+"""The web console: static files that show and control jobs through the HTTP API."""
 
 from __future__ import annotations
 

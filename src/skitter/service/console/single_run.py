@@ -1,4 +1,4 @@
-"""The console of a single run: the part of the API that needs no service, on loopback, in a thread of its own."""
+"""The console of a single run: the part of the API that needs no service, on loopback, in its own thread."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RunConsole:
         """Stop serving."""
         self._server.should_exit = True
         if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has just ended
+            with contextlib.suppress(RuntimeError):  # the event loop has just ended
                 self._loop.call_soon_threadsafe(self._leaving.set)
         self._thread.join()
         self._listener.close()

@@ -1,4 +1,4 @@
-"""Storage of a service on a Valkey or Redis server or Cluster, for any number of nodes."""
+"""Storage of a service on a Valkey or Redis server or cluster, for any number of nodes."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ return found
 
 
 class RedisKeyValueStore:
-    """One hash for each kind, under ``{skitter-service}:``. Times are those of the server's clock.
+    """One hash for each kind, under ``{skitter-service}:``. Times are taken from the server's clock.
 
     Implements :class:`~skitter.service.storage.KeyValueStore`.
     """
@@ -158,12 +158,12 @@ class RedisKeyValueStore:
 class RedisAppendLog:
     """Hashes of entries and state, under ``{skitter-service:RUN}:NAME``. Implements :class:`~skitter.service.storage.AppendLog`.
 
-    ``url``: URL of the server or Cluster.
+    ``url``: URL of the server or cluster.
     ``run``: id of the run that the log belongs to; its keys share one hash tag.
     ``name``: what the log holds.
-    ``max_bytes``: bound of the size; 0 means no bound.
-    ``writer``: name of the process that appends, for the detection of repeated calls.
-    ``outage_timeout``: how long to wait for an unavailable server, in seconds; ``None`` means: as the URL says.
+    ``max_bytes``: maximum size; 0 means no limit.
+    ``writer``: name of the process that appends, to detect repeated calls.
+    ``outage_timeout``: time to wait for an unavailable server, in seconds; ``None``: the value in the URL.
     """
 
     def __init__(

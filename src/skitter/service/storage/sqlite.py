@@ -36,7 +36,7 @@ SELECT position, data FROM groups JOIN entries USING (position) WHERE name = ? A
 
 
 class _SqliteFile:
-    """A file that one thread reads and writes. It is opened when needed, and again after an error."""
+    """A file that one thread reads and writes. It is opened on first use, and reopened after an error."""
 
     def __init__(self, path: Path, tables: str, error: type[SkitterError]) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class _SqliteFile:
 
 
 class SqliteKeyValueStore:
-    """Records in one file, which several processes of one machine may share.
+    """Records in one file. Several processes of one machine may share it.
 
     Implements :class:`~skitter.service.storage.KeyValueStore`.
     """
@@ -101,7 +101,7 @@ class SqliteKeyValueStore:
         return await self._file.run(lambda db: _record(db, kind, name))
 
     async def size(self, kind: str, name: str) -> int:
-        # The table has rows: without them, SQLite would read the whole record for its length.
+        # The table has row ids. In a table WITHOUT ROWID, SQLite would read the whole record for its length.
         query = "SELECT coalesce(max(length(data)), 0) FROM records WHERE kind = ? AND name = ?"
         return await self._file.run(lambda db: int(db.execute(query, (kind, name)).fetchone()[0]))
 
@@ -156,10 +156,10 @@ def _record(db: sqlite3.Connection, kind: str, name: str) -> bytes | None:
 
 
 class SqliteAppendLog:
-    """A log in one file, which several processes of one machine may share. Implements :class:`~skitter.service.storage.AppendLog`.
+    """A log in one file. Several processes of one machine may share it. Implements :class:`~skitter.service.storage.AppendLog`.
 
-    ``path``: the file; it is created by the first write.
-    ``max_bytes``: bound of the size; 0 means no bound. A bounded log has one writer at a time.
+    ``path``: the file. The first write creates it.
+    ``max_bytes``: maximum size; 0 means no limit. A log with a limit has one writer at a time.
     """
 
     def __init__(self, path: Path, max_bytes: int = 0) -> None:
@@ -167,7 +167,7 @@ class SqliteAppendLog:
         self._file = _SqliteFile(path, _LOG_TABLES, StoreError)
         self._max_bytes = max_bytes
         self._size: int | None = None
-        """Size of a bounded log; ``None`` if it has to be computed."""
+        """Size of a log with a limit; ``None`` if it has to be computed."""
 
     async def open(self) -> None:
         await self._file.run(lambda _: None)
@@ -193,7 +193,7 @@ class SqliteAppendLog:
         await self._file.run(append)
 
     def _drop_oldest(self, db: sqlite3.Connection, size: int) -> int:
-        """Drop the oldest entries, but never the last one, until the size fits; return the size."""
+        """Drop the oldest entries, but never the last one, until the log is within its maximum size. Return the new size."""
         if size > self._max_bytes:
             last, until = db.execute("SELECT max(position) FROM entries").fetchone()[0], 0
             for position, length in db.execute(
@@ -227,7 +227,7 @@ class SqliteAppendLog:
         return await self._file.run(lambda db: db.execute(query, values).fetchall())
 
     async def erase(self) -> None:
-        """Remove all entries. The file is removed by the node, together with other files of its run."""
+        """Remove all entries. The node removes the file, together with the other files of the run."""
 
         def erase(db: sqlite3.Connection) -> None:
             with transaction(db):
