@@ -24,6 +24,8 @@ LONGEST_LINE = 160
 
 _START = r"(?:^|(?<=[.:;|] )|(?<=\*\* ))"
 """Where a sentence or a cell of a table begins."""
+_SERVER = r"(?<!name )\b(?:servers?|hosts?|origins?|sites?|nodes?|replicas?|frontiers?|nsqds?)"
+"""A program that replies to commands or responds to requests, but not a name server."""
 RETIRED = [
     (
         r"(?<!there )\b(?:is|are) no (?!longer|more|less|fewer|better|worse)",
@@ -83,8 +85,8 @@ RETIRED = [
     (r"\bwherefore\b|\bwhereby\b|\bwhereupon\b|\bthenceforth\b|\bhence\b", "use a second sentence"),
     (r"\b(?:costs?|means?|says?|finds?|knows?|gives?) nothing but\b", "write 'only'"),
     (
-        r"(?<!name )\b(?:servers?|hosts?|origins?|sites?|nodes?|replicas?|frontiers?|nsqds?) (?:that )?"
-        r"(?:(?:has|have|had|do|does|did|may|can|could|must) )?(?:not |never |no longer )?answer(?:s|ed)?\b",
+        _SERVER + r" (?:that )?(?:(?:has|have|had|do|does|did|may|can|must) )?"
+        r"(?:not |never |no longer )?answer(?:s|ed)?\b",
         "write 'respond', or 'reply' to a command; only name servers answer",
     ),
 ]
