@@ -55,7 +55,7 @@ def test_the_status_shows_the_wait_of_the_first_delayed_request():
 def test_the_status_names_once_what_the_workers_wait_for():
     counts = FrontierStatus(JobState.RUNNING, 2, 0, 0, 0, 0, 0, False, {}, 0, [], 0.0)
     reports = [WorkerReport(name, "m", 1, "0", 1.0, 32, 0, 0, 0, 0, 0, 0.0, waits=waits)
-               for name, waits in (("a", "no proxy answers"), ("b", "no proxy answers"), ("c", ""))]  # fmt: skip
+               for name, waits in (("a", "no proxy responds"), ("b", "no proxy responds"), ("c", ""))]  # fmt: skip
     workers = [WorkerStatus(report, 1.0) for report in reports]
     job = JobStatus(
         job="a",
@@ -68,7 +68,7 @@ def test_the_status_names_once_what_the_workers_wait_for():
         workers=workers,
     )
     lines = [line.split(maxsplit=1) for line in status_lines(job).splitlines() if line.startswith("waits")]
-    assert lines == [["waits", "no proxy answers"]]
+    assert lines == [["waits", "no proxy responds"]]
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ async def test_requests_wait_while_all_proxies_are_in_cooldown(run, proxies_of):
     assert ran.counters["free/proxy"] >= 1
 
 
-async def test_a_worker_without_a_proxy_that_answers_reports_why_it_waits(run, free_port, monkeypatch):
+async def test_a_worker_without_a_proxy_that_responds_reports_why_it_waits(run, free_port, monkeypatch):
     monkeypatch.setattr("skitter.worker.heartbeat._REPORT_SECONDS", 0.01)
     told = asyncio.get_running_loop().create_future()
     announce = WorkerReporter.announce
@@ -160,7 +160,7 @@ async def test_a_worker_without_a_proxy_that_answers_reports_why_it_waits(run, f
     crawl = asyncio.create_task(run(proxies=[f"http://ann:secret@127.0.0.1:{free_port}"]))
     try:
         async with asyncio.timeout(60):
-            assert await told == f"no proxy answers (http://127.0.0.1:{free_port})"
+            assert await told == f"no proxy responds (http://127.0.0.1:{free_port})"
     finally:
         await cancel_and_wait([crawl])
 

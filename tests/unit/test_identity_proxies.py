@@ -227,7 +227,7 @@ class Changing:
         return answer
 
 
-async def test_an_outage_of_all_proxies_is_logged_once_until_one_answers(pool_of, caplog):
+async def test_an_outage_of_all_proxies_is_logged_once_until_one_responds(pool_of, caplog):
     pool = await pool_of(
         "http://ann:secret@p0:1", "http://p1:1", "http://p2:1", "http://p3:1", outage_timeout=30.0
     )
@@ -241,7 +241,7 @@ async def test_an_outage_of_all_proxies_is_logged_once_until_one_answers(pool_of
 
     assert pool.outage() == ""
     fail_all()
-    assert pool.outage() == "no proxy answers (http://p0:1, http://p1:1, http://p2:1 and 1 more)"
+    assert pool.outage() == "no proxy responds (http://p0:1, http://p1:1, http://p2:1 and 1 more)"
     pool.clock.now += 15.0
     fail_all()
     waiting = [text for text in caplog.messages if text.startswith(pool.outage())]
@@ -250,7 +250,7 @@ async def test_an_outage_of_all_proxies_is_logged_once_until_one_answers(pool_of
     assert "secret" not in caplog.text
     pool.clock.now += 16.0
     fail_all()
-    assert caplog.text.count("no proxy has answered for 30 s") == 1
+    assert caplog.text.count("no proxy has responded for 30 s") == 1
     caplog.clear()
     pool.report("http://p1:1", PAGE, None)
     assert pool.outage() == ""

@@ -207,7 +207,7 @@ class FetcherCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Called with a request as it was sent (``response.request``) if the site has blocked its identity. Retires its session,
     and stops using its proxy for a while. The worker calls it before the request is retried. ``None``: the fetcher chooses neither."""
     outage: Callable[[], str] | None = None
-    """Returns why its requests wait now, such as proxies that do not answer; an empty string if they do not wait."""
+    """Returns why its requests wait now, such as proxies that do not respond; an empty string if they do not wait."""
 
 
 @runtime_checkable

@@ -64,7 +64,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] = ()
     """The queues that it serves; empty: all."""
     waits: str = ""
-    """Why its requests wait, such as proxies that do not answer; empty if they do not."""
+    """Why its requests wait, such as proxies that do not respond; empty if they do not."""
 
     def serves(self, queue: str) -> bool:
         """Return whether the worker leases requests of a queue."""

@@ -127,7 +127,7 @@ class MetricsServer:
 
 
 def _at_path(application: WSGIApplication | None) -> WSGIApplication:
-    """Return an application that passes the requests for ``/metrics`` on. That of prometheus_client answers every path."""
+    """Return an application that passes the requests for ``/metrics`` on. That of prometheus_client serves every path."""
     assert application is not None
 
     def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

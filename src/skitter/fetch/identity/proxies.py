@@ -97,7 +97,7 @@ class ProxyPool:
         """When each host last responded through any proxy."""
         self._last_success = clock()
         self._outage = ""
-        """Why requests wait, while no proxy answers; empty at other times."""
+        """Why requests wait, while no proxy responds; empty at other times."""
         self._has_given_up = False
         """Whether the log says that requests fail, because the outage has lasted for too long."""
         self._rereading: asyncio.Task[None] | None = None
@@ -208,11 +208,11 @@ class ProxyPool:
     # --- health ----------------------------------------------------------------------------------------
 
     def outage(self) -> str:
-        """Describe why requests wait, while no proxy answers; empty at other times."""
+        """Describe why requests wait, while no proxy responds; empty at other times."""
         return self._outage
 
     def _note_outage(self, *, patient: bool) -> None:
-        """Log that no proxy is available, and later that requests fail for it, each once until a proxy answers."""
+        """Log that no proxy is available, and later that requests fail for it, each once until a proxy responds."""
         names = ", ".join(map(label, list(self._all)[:_MAX_NAMED]))
         if len(self._all) > _MAX_NAMED:
             names += f" and {len(self._all) - _MAX_NAMED} more"
@@ -223,13 +223,13 @@ class ProxyPool:
                 else f"to end the wait, correct the list of proxies, which is read again every {self._every:.0f} s"
             )
             log.warning(
-                "no proxy answers (%s): requests wait until one does, and fail after %.0f s; %s",
+                "no proxy responds (%s): requests wait until one does, and fail after %.0f s; %s",
                 names, self._outage_timeout, remedy,
             )  # fmt: skip
         if not patient and not self._has_given_up:
             self._has_given_up = True
-            log.warning("no proxy has answered for %.0f s (%s): requests fail", self._outage_timeout, names)
-        self._outage = f"no proxy answers ({names})"
+            log.warning("no proxy has responded for %.0f s (%s): requests fail", self._outage_timeout, names)
+        self._outage = f"no proxy responds ({names})"
 
     def report(self, proxy: str, request: Request, error: FetchError | None) -> bool:
         self._wake()
@@ -251,7 +251,7 @@ class ProxyPool:
         now = self._last_success = self._clock()
         if self._outage:
             self._outage, self._has_given_up = "", False
-            log.info("a proxy answers again")
+            log.info("a proxy responds again")
         if health is not None:
             health.cooldowns = 0
             health.strikes.clear()
