@@ -393,7 +393,7 @@ def _refuse_lossy(value: Any, path: str, url: str) -> None:
     else:
         raise RequestError(
             f"request {url!r} cannot be stored: {path} is {with_article(type(value).__qualname__)}",
-            remedy="keep meta and cb_kwargs to plain values (strings, numbers, lists, dicts)",
+            remedy="keep meta and cb_kwargs to plain values (strings, numbers, lists, dicts), such as asdict(item) of an item",
         )
 
 

@@ -906,7 +906,7 @@ def _remedy_for_unknown(name: str) -> str:
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"
     if name.isupper():  # of a Scrapy project, or of one of its plugins
-        return "remove it; keep a value of your own in an attribute of the spider"
+        return "remove it, or keep a value of your own in an attribute of the spider"
     return "see the settings in the manual"
 
 
