@@ -345,9 +345,8 @@ class Response:
                 pass  # real-world JSON contains NaN, byte order marks and lone surrogates
             encoding = detect_json(self.body, self.header("content-type"))
         text = decode(self.body, encoding)
-        check_json(
-            self.body, self.max_memory, 2 * sys.getsizeof(text)
-        )  # the strings in the values are copies
+        # The strings in the values are copies.
+        check_json(self.body, self.max_memory, 2 * sys.getsizeof(text))
         import json  # noqa: PLC0415 - few pages have JSON that msgspec rejects
 
         try:

@@ -38,9 +38,8 @@ class ThroughBroker(Crawling):
         from skitter.frontier.redis.frontier import RedisFrontier
 
         async def ask():
-            frontier = RedisFrontier(
-                self.state, FrontierContext("job", attach=True)
-            )  # does not change the job
+            # Attaching does not change the job.
+            frontier = RedisFrontier(self.state, FrontierContext("job", attach=True))
             await frontier.open()
             try:
                 return await question(frontier)

@@ -84,9 +84,8 @@ def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
         fleet.wait_for(lambda: SHORT in fleet.log)
         deaths = fleet.log.count("a worker died")
         known = {*children(fleet)}
-        fleet.wait_for(
-            lambda: known.update(children(fleet)) or len(known) >= 4
-        )  # it retries without a message
+        # The fleet retries without a message.
+        fleet.wait_for(lambda: known.update(children(fleet)) or len(known) >= 4)
         fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth
@@ -126,6 +125,5 @@ def test_a_run_whose_workers_all_fail_to_start_ends_at_once(fleet):
     with fleet:
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
-    assert (
-        fleet.log.count("a worker died") == 4
-    )  # the fifth ends the run, even if others die at the same moment
+    # The fifth ends the run, even if others die at the same moment.
+    assert fleet.log.count("a worker died") == 4

@@ -22,9 +22,8 @@ def server():
 
 @pytest.fixture
 def site(serve):
-    web = GeneratedSite(
-        pages=300, links_per_page=12, page_bytes=2000
-    )  # over two minutes until the test releases the responses
+    # Over two minutes until the test releases the responses.
+    web = GeneratedSite(pages=300, links_per_page=12, page_bytes=2000)
     slowing = SlowingSite(web, after=20, delay=1.0)
     slowing.server = serve(slowing)
     slowing.truth = expected_urls(web, slowing.server)

@@ -101,9 +101,8 @@ def test_a_machine_that_starts_again_takes_its_leases_back_at_once(machine, site
 
 def test_another_machine_takes_the_leases_of_a_dead_one_when_its_heartbeats_end(machine, site, truth):
     dead, alive = machine("dead").start(), report_often(machine("alive"))
-    for _ in at_moments(
-        dead, site, [PAGES // 4]
-    ):  # the dead machine still has leases, as it is the only one so far
+    # The dead machine still has leases, as it is the only one so far.
+    for _ in at_moments(dead, site, [PAGES // 4]):
         assert alive.start().wait_for(alive.workers, "a worker")
         dead.kill_all()
     assert alive.wait() == 1, alive.errors

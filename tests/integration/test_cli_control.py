@@ -65,9 +65,8 @@ def test_a_running_job_is_shown_paused_resumed_and_stopped_by_other_processes(
         assert len(urls_of(tmp_path / "items.jsonl")) == seen["counts"]["counters"]["items"]
         code, _, stderr = running.end()
     assert code == 0
-    assert (
-        "job shop has stopped; `skitter resume shop` continues it" in stderr.splitlines()
-    )  # after progress lines
+    # After progress lines.
+    assert "job shop has stopped; `skitter resume shop` continues it" in stderr.splitlines()
     slow.released.set()
     assert skitter("resume", "shop", "--workers", 2, cwd=tmp_path).returncode == 0
     assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)

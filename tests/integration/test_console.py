@@ -578,9 +578,8 @@ def answer_a_dialog(service, keys):
     dialog = page.get_by_role("dialog", name=re.compile("^Delete job typed"))
     expect(dialog).to_be_visible()
     for _ in range(5):
-        assert keys.focus["isInDialog"] or keys.focus["tag"] == "BODY", (
-            keys.focus
-        )  # from the body, Tab moves to the browser's own buttons
+        # From the body, Tab moves to the browser's own buttons.
+        assert keys.focus["isInDialog"] or keys.focus["tag"] == "BODY", keys.focus
         keys.press("Tab")
     before = (
         page.get_by_role("button", name="Delete", exact=True)

@@ -22,9 +22,8 @@ class Members:
             return self.log_in() if visit.method == "POST" else Answer(FORM)
         session = visit.headers.get("cookie", "")
         if visit.target == "/members/" and session in self.left:
-            return Answer(
-                LINKS
-            )  # the page after the login, even if requests in flight have used up the new session
+            # The page after the login, even if requests in flight have used up the new session.
+            return Answer(LINKS)
         if not self.left.get(session):
             return Answer(status=302, headers={"Location": "/login"})
         self.left[session] -= 1

@@ -534,9 +534,8 @@ def test_no_generated_call_breaks_the_service(tmp_path, described):
             )  # fmt: skip
             def try_out(case):
                 nonlocal count
-                (case.query or {}).pop(
-                    "follow", None
-                )  # no node runs these jobs, so the stream would never end
+                # No node runs these jobs, so the stream would never end.
+                (case.query or {}).pop("follow", None)
                 if "name" in (case.path_parameters or {}) and count % 2:
                     case.path_parameters["name"] = "tasks" if "tasks" in case.path else "web"
                 answer = case.call(headers=with_token, timeout=60)

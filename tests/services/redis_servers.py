@@ -67,9 +67,10 @@ class RedisServer(ServerProcess):
 
     def ask(self, *words: object) -> Any:
         """Send the server a command. Return its answer unchanged."""
+        # Longer than by default, because a busy machine may suspend the server.
         connection = Connection(
             port=self.port, host="127.0.0.1", protocol=2, driver_info=None, socket_timeout=60.0
-        )  # longer than by default, because a busy machine may suspend the server
+        )
         try:
             connection.connect()
             connection.send_command(*words)

@@ -82,9 +82,10 @@ async def test_a_change_that_did_not_reach_all_partitions_is_completed_when_the_
     cluster, join_cluster, job_name
 ):
     frontier = await join_cluster(cluster.url, job_name)
+    # The caller dies after it has changed the first partition.
     await frontier._partitions.first.frontier.control.change_settings(
         SettingsChanges({"concurrency_per_slot": 1})
-    )  # and then the caller died
+    )
     later = await join_cluster(cluster.url, job_name)
     await later.add(entries("a", "b", host=host_in(3)))
     assert len((await later.lease("w", 10)).leases) == 1

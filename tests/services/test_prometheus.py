@@ -230,9 +230,8 @@ def test_the_alerts_of_a_real_run_fire_and_recover(tmp_path, serve):
                  "-s", "max_retries=1000", "-s", "retry_delay=0.1", "-s", f"monitors={json.dumps([rule])}"]  # fmt: skip
     with Running(*arguments, cwd=tmp_path) as run, Prometheus(tmp_path, port) as prometheus:
         prometheus.wait_for('skitter_pages_total{job="shop"} > 20')
-        prometheus.wait_for(
-            'absent(ALERTS{alertstate="firing"})'
-        )  # after a pause of the run, some alerts fire for a moment
+        # After a pause of the run, some alerts fire for a moment.
+        prometheus.wait_for('absent(ALERTS{alertstate="firing"})')
         for fault, alerts in (
             ("gone", {"SkitterManyFailures"}),
             ("silent", {"SkitterJobStuck", "SkitterOldLease"}),

@@ -110,9 +110,8 @@ def test_a_resumed_run_reads_the_password_from_a_file_and_reports_a_missing_one(
     outside = {"SKITTER_OUTPUT_REDIS_PASSWORD_FILE": str(crawl.folder / "word")}
     result = skitter("resume", "shop", cwd=crawl.folder, environment=outside)
     assert result.returncode == 0, result.stderr
-    assert (
-        "is a new output of job" not in result.stderr
-    )  # the output is the same, though its URL lacks the password now
+    # The output is the same, though its URL lacks the password now.
+    assert "is a new output of job" not in result.stderr
     assert set(started) <= set(in_list(server))
     assert [line.partition('"url":')[2].strip('"}') for line in in_list(server)] == crawl.truth
 

@@ -103,9 +103,8 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
     with ServiceNode(tmp_path / "one", "--store", store) as one:
         upload(one, held_site)
         one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
-        assert held_site.reached.wait(
-            PATIENCE
-        )  # only this node has requests, and the site does not answer them
+        # Only this node has requests, and the site does not answer them.
+        assert held_site.reached.wait(PATIENCE)
         children = psutil.Process(one.process.pid).children()
         [run] = [child for child in children if "skitter.service.runner" in child.cmdline()]
         with ServiceNode(tmp_path / "two", "--store", store) as two:
@@ -114,9 +113,8 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
             is_listed = True
             while is_listed:
                 is_listed = one.name in {node["name"] for node in two.done("GET", "/nodes")["nodes"]}
-                assert (
-                    is_listed or not run.is_running()
-                )  # the node has waited for the run, so it is not a zombie
+                # The node has waited for the run, so it is not a zombie.
+                assert is_listed or not run.is_running()
                 assert time.monotonic() - began < PATIENCE
                 time.sleep(0.1)
             assert time.monotonic() - began > STATUS_TTL, "an announcement is valid for this time anyway"

@@ -29,9 +29,8 @@ def test_a_folder_is_deleted_with_all_that_it_contains(folder):
 
 def test_the_fifo_stays_as_long_as_anything_else_does(folder, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "skitter.browser.watchdog.shutil.rmtree", lambda *_, **__: None
-        )  # a process still writes
+        # A process still writes.
+        patch.setattr("skitter.browser.watchdog.shutil.rmtree", lambda *_, **__: None)
         delete(str(folder))
     assert sorted(path.name for path in folder.iterdir()) == sorted([LIFELINE, "profile"])
     process.delete_left_folders()

@@ -89,9 +89,8 @@ class BrowserFetcher:
         await asyncio.to_thread(check_installed, self._settings)
         await asyncio.to_thread(delete_left_folders)
         if not self._users:
-            self._permits = asyncio.Semaphore(
-                self._settings.browser_pages
-            )  # closing may have lost some permits
+            # Closing may have lost some permits.
+            self._permits = asyncio.Semaphore(self._settings.browser_pages)
         self._users += 1
         self._closed = False
         if self._resolver is None:

@@ -148,9 +148,8 @@ def _seed(text: str) -> str:
     remedy = remedy_without_scheme(text)
     if text.endswith((".py", *RECIPES)):
         remedy = f"`skitter run {text}` runs a spider or a recipe"
-    elif (
-        text.replace("-", "_").isidentifier() and text != "localhost"
-    ):  # the name of a spider, as for `scrapy crawl`
+    elif text.replace("-", "_").isidentifier() and text != "localhost":
+        # The name of a spider, as for `scrapy crawl`.
         remedy = f"{remedy}, or run a spider with `skitter run FILE.py`"
     raise UsageError(f"not an absolute http(s) URL: {text!r}", remedy=remedy)
 

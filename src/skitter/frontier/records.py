@@ -462,9 +462,8 @@ class TaskFilter:
         if self.trace not in record:
             return False
         try:
-            return (
-                _read_words(memoryview(record)[1:]).cb_kwargs.get(TASK) == self._task
-            )  # after the version byte
+            # The record begins with a version byte.
+            return _read_words(memoryview(record)[1:]).cb_kwargs.get(TASK) == self._task
         except msgspec.MsgspecError:
             return False
 

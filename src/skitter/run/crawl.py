@@ -315,9 +315,8 @@ class Crawl:
 
     async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
         while True:
-            is_expected = (
-                await self._written.is_expected()
-            )  # read first, because a machine leaves after it has written
+            # Read first, because a machine leaves after it has written.
+            is_expected = await self._written.is_expected()
             missing = await self._written.unwritten(await frontier.reports.outputs())
             if not missing:
                 return
@@ -367,9 +366,8 @@ class Crawl:
 
     async def _let_others_write(self, frontier: Frontier) -> None:
         """Wait for the machines that still write the items of the last pass."""
-        await (
-            self._written.leave()
-        )  # otherwise two machines that begin the next pass would wait for each other
+        # Leave first. Otherwise two machines that begin the next pass would wait for each other.
+        await self._written.leave()
         while missing := await self._written.unwritten(await frontier.reports.outputs()):
             if self._stop_reason or not await self._written.is_expected():
                 log.warning("the last pass: %s", describe_unwritten(missing))

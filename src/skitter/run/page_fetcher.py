@@ -118,9 +118,8 @@ async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
     builder = await asyncio.to_thread(JobBuilder, spec)
     if request is None:
         request = await _first_request(builder)
-    CallbackRunner().find(
-        builder.spider, _name_of_callback(request)
-    )  # report a missing callback before the fetch
+    # Report a missing callback before the fetch.
+    CallbackRunner().find(builder.spider, _name_of_callback(request))
     async with PageFetcher(builder) as fetcher:
         response = await fetcher.fetch(request)
         items, requests = await call_back(builder, request, response)

@@ -203,9 +203,8 @@ class MemoryTracer:
             tracemalloc.start(_TRACED_FRAMES)
         elif tracemalloc.is_tracing():
             self._writing = asyncio.get_running_loop().create_task(asyncio.to_thread(self._write))
-            self._writing.add_done_callback(
-                self._react
-            )  # another profile may have been requested in the meantime
+            # Another profile may have been requested in the meantime.
+            self._writing.add_done_callback(self._react)
 
     def _write(self) -> None:
         import tracemalloc  # noqa: PLC0415 - few workers are ever profiled
@@ -253,9 +252,8 @@ async def memory_profile(pid: int, seconds: float, folder: Path) -> tuple[StackP
         await _wait_until(lambda: not request.exists(), pid, f"process {pid} does not react")
         await asyncio.sleep(seconds)
     finally:
-        await asyncio.to_thread(
-            request.unlink, missing_ok=True
-        )  # first, so that no signal starts the tracing
+        # Remove the request first, so that no signal starts the tracing.
+        await asyncio.to_thread(request.unlink, missing_ok=True)
         _signal(pid)
     await _wait_until(path.exists, pid, f"process {pid} wrote no memory profile")
     report = msgspec.json.decode(await asyncio.to_thread(path.read_bytes), type=MemoryReport)

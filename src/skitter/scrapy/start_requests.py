@@ -130,9 +130,8 @@ class StartRequests:
             if isinstance(result, scrapy.Request):
                 self._expected = result
                 yield result
-                if (
-                    self._expected is not None
-                ):  # a handler of the signal request_scheduled has dropped the request
+                if self._expected is not None:
+                    # A handler of the signal request_scheduled has dropped the request.
                     self._expected, self._handled = None, self._position
             else:
                 self._add_item(result)
@@ -186,9 +185,8 @@ class StartRequests:
                 entries, position = [entry for _, entry in self._batch], max(self._handled, self._stored)
                 try:
                     await frontier.add(entries, SeedProgress(claim.token, position, self._is_read))
-                except (
-                    SkitterError
-                ):  # the worker encounters and reports the same error, or there is a new owner
+                except SkitterError:
+                    # The worker encounters and reports the same error, or there is a new owner.
                     self._claim = None
                     await asyncio.sleep(_MAX_DELAY)
                     continue

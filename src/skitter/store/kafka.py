@@ -75,9 +75,8 @@ class _ConnectionErrors(logging.Filter):
 _CONNECTION_ERRORS = _ConnectionErrors()
 logging.getLogger("aiokafka").addFilter(_CONNECTION_ERRORS)
 for _part in ("cluster", "conn", "producer"):
-    logging.getLogger(f"aiokafka.{_part}").setLevel(
-        logging.CRITICAL
-    )  # they also raise the errors that they log
+    # They also raise the errors that they log.
+    logging.getLogger(f"aiokafka.{_part}").setLevel(logging.CRITICAL)
 
 
 class KafkaDriver:
@@ -191,9 +190,8 @@ class KafkaDriver:
         outcomes = await self._send(producer, messages)
         for owner, message, outcome in zip(owners, messages, outcomes, strict=True):
             last = outcome
-            if isinstance(
-                last, MessageSizeTooLargeError
-            ):  # another message of the same batch may have caused it
+            # Another message of the same batch may have caused it.
+            if isinstance(last, MessageSizeTooLargeError):
                 [last] = await self._send(producer, [message])
             if isinstance(last, MessageSizeTooLargeError):
                 refusals[owner] = "a message is larger than the limit of the broker"

@@ -166,9 +166,8 @@ class _Folder:
         source = msgspec.json.encode(draft.source)
         draft.file.write(source + len(source).to_bytes(_SOURCE_SIZE, "big"))
         draft.file.flush()
-        sync_file(
-            draft.file.fileno()
-        )  # otherwise a power loss could leave the end of the file without the rest
+        # Without this, a power loss could leave the end of the file without the rest.
+        sync_file(draft.file.fileno())
         draft.file.close()
         draft.place.replace(self._part(key))
 

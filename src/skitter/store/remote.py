@@ -395,9 +395,8 @@ class RemoteOutput(Output):
     def _merge(self, files: Any, context: OutputContext, ranges: RangesByPart) -> None:
         committed = RemoteCommitted(self._location, files, context.job, self.stream, ranges)
         self._location.make_folder(files, self._location.parts_of(context.job))
-        self._remember(
-            files, context, _BEING_MERGED
-        )  # in case the process is killed before it can record the result
+        # In case the process is killed before it can record the result.
+        self._remember(files, context, _BEING_MERGED)
         with self._location.upload(files, self._location.path) as file:
             fill(file, committed, self._location.format, self._location.name)
         self._remember(files, context, files.ukey(self._location.path))

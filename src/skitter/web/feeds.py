@@ -50,9 +50,8 @@ def read_feed(body: bytes, url: str) -> Iterator[FeedEntry]:
 
 
 def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
-    check_json(
-        body, DEFAULT_MEMORY // 2, is_fixed=True
-    )  # in addition to two bodies of 64 MB, compressed and decompressed
+    # This memory is used in addition to two bodies of 64 MB, compressed and decompressed.
+    check_json(body, DEFAULT_MEMORY // 2, is_fixed=True)
     try:
         feed = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -117,9 +117,8 @@ def _unpacked(body: bytes, url: str) -> Iterator[bytes]:
         return
     size = 0
     try:
-        for piece in Inflater("gzip").feed(
-            body
-        ):  # the entries of a truncated file are kept, like the entries of truncated XML
+        # The entries of a truncated file are kept, like the entries of truncated XML.
+        for piece in Inflater("gzip").feed(body):
             size += len(piece)
             if size > MAX_BYTES:
                 raise SitemapError(

@@ -409,9 +409,8 @@ def refuse_repeated(items: Sequence[Any]) -> None:
         return
     seen: set[int] = set()
     for item in items:
-        if (
-            id(item) in seen and item.__class__.__hash__ is None
-        ):  # as of a dict or a dataclass that can change
+        # Objects that can change, such as dicts, have no hash.
+        if id(item) in seen and item.__class__.__hash__ is None:
             raise SpiderError(
                 f"a callback yielded the same {type(item).__name__} more than once: {item!r:.60}",
                 remedy="create a new item for each yield, or yield a copy",

@@ -312,9 +312,8 @@ class ManagedCrawl:
     async def _reading(self) -> FrontierStatus | None:
         """Return the current status of the frontier, or the last known one."""
         if self._run is not None:
-            with contextlib.suppress(
-                SkitterError
-            ):  # the run itself fails with the same error, and reports it
+            # The run itself fails with the same error, and reports it.
+            with contextlib.suppress(SkitterError):
                 self._last = await self._run.status() or self._last
         return self._last
 
