@@ -1,7 +1,7 @@
 """A recrawl of 20,000 pages, few of them changed: exact report, bytes, and the CPU of a 304. See docs/design/revisiting.md.
 
 The CPU of a 304 is measured in pairs: a pass over pages that all answer 304 and whose 27 links each are followed again,
-and a crawl of as many pages whose empty answers have no links. Both find their pages by the links of one index page, and
+and a crawl of as many pages whose empty responses have no links. Both find their pages by the links of one index page, and
 lease, fetch and commit the same number of requests. As in a crawl, the first link to a page finds it, and the others are known.
 """
 
@@ -162,7 +162,7 @@ def main():
                 raise SystemExit(f"a page has changed: {summary['changes']}")
             again.append(cpu / summary["changes"]["unchanged"] * 1e6)
         cost = median(recrawl - bare_run for recrawl, bare_run in zip(again, bare, strict=True))
-        text = f"{cost:.0f} us of CPU above an empty answer ({median(again):.0f} and {median(bare):.0f} us a request)"
+        text = f"{cost:.0f} us of CPU above an empty response ({median(again):.0f} and {median(bare):.0f} us a request)"
         met &= check(f"a 304 with {LINKS} links", cost <= 60, text)
     return 0 if met else 1
 

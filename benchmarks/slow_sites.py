@@ -61,7 +61,7 @@ def main():
     parser.add_argument("--pages", type=int, default=1_500)
     parser.add_argument("--latency", default="0:32,1:128,0.3:32", help="seconds:concurrency, ...")
     options = parser.parse_args()
-    print("| answers after | in flight | pages/s | server us a page | scripts a page | commands a page |")
+    print("| responds after | in flight | pages/s | server us a page | scripts a page | commands a page |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: |")
     for pair in options.latency.split(","):
         latency, concurrency = pair.split(":")

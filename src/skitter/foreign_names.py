@@ -240,7 +240,7 @@ META_VALUES = {
     "depth": "read response.depth",
     "download_latency": "set http_trace, and read response.meta['http_trace']['first_byte']",
     "is_start_request": "test response.depth == 0",
-    "link_text": "carry it in cb_kwargs: the rules do not keep the texts of links",
+    "link_text": "select the links in the callback, and pass their texts in cb_kwargs: rules do not keep them",
     "redirect_reasons": "read response.request.redirects, which has the URLs alone",
     "redirect_times": "read len(response.request.redirects)",
     "redirect_urls": "read response.request.redirects",

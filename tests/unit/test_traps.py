@@ -276,11 +276,11 @@ SPELLINGS = st.builds(
 
 
 @given(st.lists(SPELLINGS, min_size=1, max_size=150), st.sampled_from([None, 1, 3, 70]), st.booleans())
-def test_links_in_any_order_are_judged_as_one_by_one(links, max_urls, is_dull):
+def test_links_in_any_order_are_judged_as_one_by_one(links, max_urls, is_repetitive):
     detectors = [TrapDetector(Settings(max_urls_per_pattern=max_urls)) for _ in range(2)]
     for detector in detectors:
         admit(detector, f"{HOST}/a/1", 1, None)
-        if is_dull:
+        if is_repetitive:
             detector._find(f"{HOST}/a/1").path.stale = 50
     together, singly = detectors
     judged = together.admit_all(links, 1, together.path_of(links[0]))

@@ -1,4 +1,4 @@
-"""WarcFetcher: responds to requests from WARC files instead of the network.
+"""WarcFetcher: returns the responses in WARC files instead of using the network.
 
 ``fetcher=warc:FILE`` runs a spider on the responses of an earlier crawl. Files of other programs work too, because only
 features of the standard are used (ISO 28500:2017).

@@ -127,7 +127,7 @@ setting_option = click.option(
 )
 argument_option = click.option(
     "--argument", "-a", "arguments", multiple=True, metavar="NAME=VALUE", callback=read_pairs,
-    help="Argument of the spider, which receives a string. Repeatable.",
+    help="Argument of the spider, passed as a string. Repeatable.",
 )  # fmt: skip
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 

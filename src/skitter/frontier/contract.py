@@ -189,7 +189,7 @@ class Liveness(Protocol):
 
         A worker is dead if its heartbeats are missing for ``LIVENESS_SECONDS``, and after that for
         ``SUSPICION_SECONDS`` while another worker is alive (:mod:`skitter.frontier.workers`). It is returned to one
-        caller at a time, repeatedly until its leases are taken back. Raises :class:`~skitter.errors.FrontierError` at
+        caller at a time, repeatedly until its leases are reclaimed. Raises :class:`~skitter.errors.FrontierError` at
         once if the server does not respond.
         """
 

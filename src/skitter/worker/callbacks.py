@@ -144,7 +144,8 @@ def callable_name(function: Callable[..., Any]) -> str:
 def check_arguments(function: Callable[..., Any], title: str, name: str, arguments: tuple[str, ...]) -> None:
     """Raise :class:`~skitter.errors.SpiderError` if a function of user code does not take these arguments.
 
-    That is so if it takes another number of them, in another order, or a name of Scrapy that stands for something else.
+    This is the case if it takes a different number of arguments, takes them in a different order, or has a parameter
+    ``spider`` or ``item`` in place of one of them, as in Scrapy.
     ``title`` names the function in the error, ``name`` in the definition that the remedy shows.
     """
     try:

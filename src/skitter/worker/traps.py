@@ -129,13 +129,13 @@ class _Pattern:
         "admitted",
         "checked",
         "closed",
-        "dull",
         "first_depth",
         "hops",
         "novel",
-        "novel_since_dull",
+        "novel_since_disproved",
         "pages",
         "path",
+        "repetitive",
         "stale",
     )
 
@@ -148,9 +148,9 @@ class _Pattern:
         """Numbers of queued links, of pages, and of compared pages."""
         self.novel = 0
         """Number of compared pages with new words."""
-        self.novel_since_dull = 0
+        self.novel_since_disproved = 0
         """Number of compared pages with new words since the pattern was last disproved."""
-        self.dull = 0
+        self.repetitive = 0
         """Consecutive compared pages without new words."""
         self.stale = 0
         """Compared pages without new words, but with new links to the path, since the last page with new words."""
@@ -163,12 +163,12 @@ class _Pattern:
 
     @property
     def is_proven(self) -> bool:
-        return self.novel_since_dull >= _PROVEN_BY
+        return self.novel_since_disproved >= _PROVEN_BY
 
     @property
-    def is_dull(self) -> bool:
+    def is_repetitive(self) -> bool:
         """Whether links of the pattern lose priority. To be refused, a pattern must also be :attr:`is_closed`."""
-        return self.dull >= _STALE or (self.checked >= _CHECKED and 2 * self.novel < self.checked)
+        return self.repetitive >= _STALE or (self.checked >= _CHECKED and 2 * self.novel < self.checked)
 
     @property
     def interval(self) -> int:
@@ -276,14 +276,16 @@ class TrapDetector:
         unchecked = min(admitted, max(0, _PROBATION - path.admitted))
         pattern.admitted += admitted
         path.admitted += admitted
-        is_dull = pattern.is_dull
-        if pattern.is_proven and not is_dull:
+        is_repetitive = pattern.is_repetitive
+        if pattern.is_proven and not is_repetitive:
             unchecked = admitted
         if unchecked:
             decisions.append((unchecked, (None, 0, is_own)))
         if admitted > unchecked:
-            is_dull = is_dull or path.stale >= _STALE
-            decisions.append((admitted - unchecked, (None, -2 if is_dull else -1 if is_own else 0, is_own)))
+            is_repetitive = is_repetitive or path.stale >= _STALE
+            decisions.append(
+                (admitted - unchecked, (None, -2 if is_repetitive else -1 if is_own else 0, is_own))
+            )
         if refused:
             decisions.append((refused, (PATTERN_URLS, 0, is_own)))
 
@@ -366,7 +368,7 @@ class TrapDetector:
             return
         pattern.pages += 1
         pattern.record_depth(depth)
-        if (pattern.checked >= _CHECKED or pattern.dull >= _STALE) and pattern.pages % pattern.interval:
+        if (pattern.checked >= _CHECKED or pattern.repetitive >= _STALE) and pattern.pages % pattern.interval:
             return
         words = set() if is_duplicate else _words_of(body) - path.words
         self._compared.append(ComparedPage(url, depth, list(words), own_links))
@@ -392,12 +394,12 @@ class TrapDetector:
                 path.words.clear()
             path.words |= new_words
             pattern.novel += 1
-            pattern.novel_since_dull += 1
-            pattern.dull = pattern.stale = path.stale = 0
+            pattern.novel_since_disproved += 1
+            pattern.repetitive = pattern.stale = path.stale = 0
             return
-        pattern.dull += 1
-        if pattern.dull >= _STALE:
-            pattern.novel_since_dull = 0
+        pattern.repetitive += 1
+        if pattern.repetitive >= _STALE:
+            pattern.novel_since_disproved = 0
         if own_links:
             pattern.stale += 1
             path.stale += 1

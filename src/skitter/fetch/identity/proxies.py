@@ -223,7 +223,7 @@ class ProxyPool:
                 else f"to end the wait, correct the list of proxies, which is read again every {self._every:.0f} s"
             )
             log.warning(
-                "no proxy responds (%s): requests wait until one does, and fail after %.0f s; %s",
+                "no proxy responds (%s): requests wait for one, and fail if none has responded for %.0f s; %s",
                 names, self._outage_timeout, remedy,
             )  # fmt: skip
         if not patient and not self._has_given_up:

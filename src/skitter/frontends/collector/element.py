@@ -152,7 +152,7 @@ class Element:
 
     @property
     def position(self) -> int:
-        """Number of preceding siblings."""
+        """Number of preceding sibling elements."""
         return len(self.selector.xpath("preceding-sibling::*"))
 
     def _first(self, axis: str, query: str) -> Element | None:
