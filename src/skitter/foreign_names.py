@@ -535,4 +535,7 @@ _PARAMETERS = {"close": "reason", "process_item": "item"}
 
 
 def _takes(method: Any, parameter: str) -> bool:
-    return callable(method) and parameter in inspect.signature(method).parameters
+    if not inspect.isfunction(method):
+        return False
+    code = method.__code__
+    return parameter in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

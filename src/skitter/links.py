@@ -33,7 +33,7 @@ class Links:
         self.hrefs = hrefs
         # The callback may change a dict, such as meta, for its next batch before this one is stored.
         self.fields: dict[str, Any] = {
-            name: value.copy() if value.__class__ is dict else value for name, value in fields.items()
+            name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()
         }
         """Keyword arguments of :class:`~skitter.request.Request` shared by all links of the batch."""
 

@@ -156,8 +156,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
             force_setattr(self, "encoding", _codec(self.encoding))
         if self.queue and not is_queue_name(self.queue):
             raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
-        if self.meta or self.cb_kwargs or self.headers or self.cookies:
-            _copy_dicts(self)
+        _copy_dicts(self)
 
     @classmethod
     def form(
@@ -256,8 +255,8 @@ def _copy_dicts(request: Request) -> None:
     """Give a request dicts of its own. A callback may change its dict for the next request before this one is stored."""
     for name in ("meta", "cb_kwargs", "headers", "cookies"):
         value = getattr(request, name)
-        if value.__class__ is dict:
-            force_setattr(request, name, value.copy())
+        if isinstance(value, dict):
+            force_setattr(request, name, dict(value))
 
 
 def _url_text(url: Any) -> str:

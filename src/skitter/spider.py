@@ -65,7 +65,8 @@ class Spider:
     def __init__(self, name: str | None = None, **arguments: Any) -> None:
         for argument, value in arguments.items():
             setattr(self, argument, value)
-        self.name = name or self.name or type(self).__name__.lower()
+        if name or not self.name:
+            self.name = name or type(self).__name__.lower()
         self.stats = Stats()
         self.logger = logging.getLogger(f"skitter.spider.{self.name}")
 

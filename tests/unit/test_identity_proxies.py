@@ -246,7 +246,7 @@ async def test_an_outage_of_all_proxies_is_logged_once_until_one_responds(pool_o
     fail_all()
     waiting = [text for text in caplog.messages if text.startswith(pool.outage())]
     assert len(waiting) == 1
-    assert "fail after 30 s; to end the wait, stop the run, correct the setting proxies" in waiting[0]
+    assert "for 30 s; to end the wait, stop the run, correct the setting proxies" in waiting[0]
     assert "secret" not in caplog.text
     pool.clock.now += 16.0
     fail_all()
@@ -255,7 +255,7 @@ async def test_an_outage_of_all_proxies_is_logged_once_until_one_responds(pool_o
     pool.report("http://p1:1", PAGE, None)
     assert pool.outage() == ""
     fail_all()
-    assert caplog.text.count("requests wait until one does") == 1
+    assert caplog.text.count("requests wait for one") == 1
 
 
 async def test_an_outage_of_a_list_that_changes_names_the_time_of_its_next_reading(pool_of, caplog, tmp_path):
@@ -266,6 +266,9 @@ async def test_an_outage_of_a_list_that_changes_names_the_time_of_its_next_readi
     with pytest.raises(NoProxyAvailable):
         pool.choose(PAGE, "")
     assert "correct the list of proxies, which is read again every 60 s" in caplog.text
+    path.write_text("http://p1:1")
+    await pool.refresh()
+    assert pool.outage() == ""
 
 
 async def test_a_reread_list_keeps_the_health_of_its_remaining_proxies(pool_of):

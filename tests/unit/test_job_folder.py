@@ -10,6 +10,7 @@ import pytest
 from skitter.errors import UsageError
 from skitter.run import job_access
 from skitter.run.job import JobFolder, JobSpec
+from skitter.run.job_access import find_job
 from skitter.service.config import RunFolder
 
 
@@ -112,6 +113,12 @@ def test_a_job_of_another_program_is_continued_by_its_next_run(tmp_path, title, 
     folder.path.mkdir()
     folder.write(JobSpec(job="job", spider="m:S", spider_title=title))
     assert folder.how_to_continue() == expected
+
+
+def test_a_job_of_another_machine_is_continued_on_its_frontier(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    job = find_job("job", "redis://:secret@cache/0")
+    assert job.how_to_continue() == "`skitter resume job --frontier redis://:***@cache/0`"
 
 
 def test_a_specification_takes_paths(tmp_path):

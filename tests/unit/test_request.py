@@ -4,6 +4,7 @@ import copy
 import datetime as dt
 import enum
 import pickle
+from collections import OrderedDict
 
 import msgspec
 import pytest
@@ -209,6 +210,14 @@ def test_a_dict_may_change_after_its_request():
         value.clear()
     assert (request.cb_kwargs, request.cookies) == ({"page": 1}, {"page": "1"})
     assert (copy_of_it.meta, copy_of_it.headers) == ({"page": 1}, {"X-Page": "1"})
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+def test_a_dict_that_is_filled_after_its_request_is_not_part_of_it(kind):
+    meta = kind()
+    request = Request("http://h.test/", meta=meta)
+    meta["page"] = 2
+    assert request.meta == {}
 
 
 def test_a_method_has_one_spelling():

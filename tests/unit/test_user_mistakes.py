@@ -43,6 +43,7 @@ from skitter.run.spider_warnings import (
     lost_results,
     misspelled_attributes,
     unused_arguments,
+    warnings_about,
 )
 from skitter.settings import build_settings
 from skitter.stats import Stats
@@ -402,14 +403,68 @@ class Writing(Reading):
         yield response.follow("/next", meta={"depth": response.meta.get("depth", 0) + 1})
 
 
+class Storing(Reading):
+    def further(self, response):
+        request = response.follow("/next")
+        request.meta["retry_times"] = 1
+        yield request
+
+
+class OfItsData(Spider):
+    def parse(self, response):
+        meta = response.json()["meta"]
+        yield {"depth": meta.get("depth")}
+
+
+class AnyName:
+    """An object that has every attribute, as proxies of remote services do."""
+
+    def __getattr__(self, name):
+        return AnyName()
+
+
+def test_a_spider_with_attributes_of_any_kind_can_be_checked():
+    remote = type("Remote", (Spider,), {"api": AnyName(), "process_item": min, "close": AnyName()})
+    assert warnings_about(remote(colour="x"), ["colour"]) == []  # this line names the argument
+
+
+def test_a_name_that_is_a_property_is_kept():
+    class Named(Spider):
+        name = property(lambda self: "shop")
+
+    assert Named().name == "shop"
+    assert Spider("books").name == "books"
+
+
+class TellsUserAgent(Spider):
+    user_agent = "shop-bot"
+    download_delay = 2
+
+    def parse(self, response):
+        yield response.follow("/next", headers={"User-Agent": self.user_agent})
+
+
+def test_an_attribute_that_the_spider_uses_itself_gets_no_warning():
+    [warning] = warnings_about(TellsUserAgent(), [])
+    assert "download_delay" in warning
+
+
 def test_values_of_scrapy_that_are_read_from_meta_by_get_are_found_unless_the_spider_sets_them():
-    assert [name for name, _ in absent_meta_values(Reading)] == ["depth", "retry_times"]
-    assert [name for name, _ in absent_meta_values(Writing)] == ["retry_times"]
-    for own in (Spider, PageSpider, TaskSpider, RecipeSpider, type("Own", (Reading,), {"own_meta": True})):
+    assert [name for name, _ in absent_meta_values(Reading())] == ["depth", "retry_times"]
+    assert [name for name, _ in absent_meta_values(Writing())] == ["retry_times"]
+    assert [name for name, _ in absent_meta_values(Storing())] == ["depth"]
+    for own in (
+        Spider(),
+        PageSpider(start_urls=[]),
+        OfItsData(),
+        type("Own", (Reading,), {"own_meta": True})(),
+    ):
         assert absent_meta_values(own) == []
 
 
 TAKING = """
+from functools import cached_property
+
 from skitter import Spider
 
 def language_of(spider):
@@ -427,21 +482,29 @@ class Taking(Spider):
         super().__init__(**arguments)
 
     def parse(self, response):
-        yield [getattr(self, name) for name in ("tag", "topic")]
+        yield [self.tag, self.topic]
+
+    @cached_property
+    def address(self):
+        return self.city
 """
 
 
 def test_an_argument_that_nothing_uses_is_found(tmp_path):
     (tmp_path / "taking.py").write_text(TAKING)
     taking = load_spider_class(str(tmp_path / "taking.py"))
-    used = ["own", "declared", "start_urls", "custom_settings", "tag", "topic", "language", "section"]
+    used = ["own", "declared", "start_urls", "custom_settings", "tag", "topic", "language", "section", "city"]
     spider = taking(**dict.fromkeys(used, "x"), start_url="x", colour="x")
     assert unused_arguments(spider, [*used, "start_url", "colour"]) == [
         ("start_url", "did you mean start_urls?"),
         ("colour", "check its name"),
     ]
-    reading_all = type("All", (taking,), {"parse": lambda self, response: vars(self)})
-    assert unused_arguments(reading_all(), ["colour"]) == []
+    for reads_any in (
+        lambda self, response: vars(self),
+        lambda self, response: getattr(self, "col" + "our"),
+        lambda self, response: f"{self.colour}",
+    ):
+        assert unused_arguments(type("Any", (taking,), {"parse": reads_any})(), ["colour"]) == []
     assert unused_arguments(PageSpider(start_urls=[]), ["colour"]) == []
 
 
@@ -451,7 +514,6 @@ class Losing(Spider):
         response.follow_all("a")
         response.follow("/a")
         self.items(response)
-        self.rows(response)
         if response.status == 404:
             return [{"lost": 1}]
         yield {}
@@ -477,6 +539,14 @@ class Losing(Spider):
         return [{}]
 
 
+def drained(method):
+    @functools.wraps(method)
+    def call(*arguments):
+        return [*method(*arguments)]
+
+    return call
+
+
 class Keeping(Spider):
     def parse(self, response):
         found = yield from self.helper(response)
@@ -489,6 +559,21 @@ class Keeping(Spider):
         yield request
         if found:
             return
+        if response.status == 404:
+            return []
+
+    def follow(self, url):
+        return url
+
+    @drained
+    def listed(self):
+        yield {}
+
+    def other(self, response):
+        self.follow("/a")
+        self.listed()
+        return
+        yield
 
     def helper(self, response):
         yield {}
@@ -515,7 +600,6 @@ def test_results_that_are_not_yielded_are_found_with_their_lines():
         'response.follow("/a")': "write yield response.follow(...)",
         'page.follow("/a")': "write yield page.follow(...)",
         "self.items(response)": "write yield from self.items(...)",
-        "self.rows(response)": "write yield from self.rows(...)",
         "self.later(response)": "write async for result in self.later(...): yield result",
         "self.items(response.selector)": "write for result in self.items(...): yield result",
         'Request.form("http://h.test/", {})': "write yield Request.form(...)",

@@ -5,6 +5,7 @@ import sys
 import threading
 from dataclasses import dataclass
 
+import msgspec
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page
@@ -67,7 +68,11 @@ class Fixed:
     number: int
 
 
-@pytest.mark.parametrize("item", [{"a": 1}, Changing(1)], ids=str)
+class Record(msgspec.Struct):
+    number: int
+
+
+@pytest.mark.parametrize("item", [{"a": 1}, Changing(1), Record(1)], ids=str)
 async def test_an_item_that_is_changed_and_yielded_again_is_an_error(item, serve, tmp_path):
     with pytest.raises(SpiderError, match="more than once") as caught:
         refuse_repeated([{"a": 1}, item, item])

@@ -89,10 +89,7 @@ async def pause(folder: JobFolder) -> None:
         say(f"job {folder.job} is finished")
     else:
         limit = f", at its limit of {reason}" if reason else ""
-        go_on = f"skitter resume {folder.job}"
-        if not folder.exists():  # another machine runs it
-            go_on += f" --frontier {shown_url(folder.read().frontier)}"
-        say(f"job {folder.job} is paused{limit}; `{go_on}` continues it")
+        say(f"job {folder.job} is paused{limit}; {folder.how_to_continue()} continues it")
 
 
 @click.command()

@@ -261,7 +261,7 @@ class Crawl:
         self._builder.check_parse()
         _warn_about_user_agent(self._builder.settings)
         spider = self._builder.spider
-        for problem in await asyncio.to_thread(warnings_about, spider, self.spec.arguments):  # reads its file
+        for problem in await asyncio.to_thread(self._warnings):
             log.warning("spider %s: %s", spider.name, problem)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
@@ -312,6 +312,16 @@ class Crawl:
                 result.elsewhere = await bytes_elsewhere(await frontier.reports.outputs(), parts)
         finally:
             await frontier.close()
+
+    def _warnings(self) -> list[str]:
+        """Return the probable mistakes in the spider. Reads its file."""
+        try:
+            return warnings_about(self._builder.spider, self.spec.arguments)
+        except (
+            Exception
+        ):  # a spider may have attributes of any kind, and its run does not depend on this check
+            log.debug("cannot look for mistakes in the spider", exc_info=True)
+            return []
 
     async def _wait_for_other_machines(self, frontier: Frontier, result: RunResult) -> None:
         while True:

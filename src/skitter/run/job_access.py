@@ -117,6 +117,12 @@ class SharedJob(JobFolder):
         """Return whether a process on this machine runs the job."""
         return self.exists() and super().is_being_run()
 
+    def how_to_continue(self) -> str:
+        """Return what continues a stopped job, for messages."""
+        if self.exists():
+            return super().how_to_continue()
+        return f"`skitter resume {self.job} --frontier {shown_url(self._url)}`"
+
 
 def find_job(job: str, frontier: str | None) -> JobFolder:
     """Return a job of this machine, or of a ``frontier`` that all machines share.

@@ -7,9 +7,10 @@ import dis
 import inspect
 import linecache
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from types import CodeType
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property, partialmethod
+from itertools import islice, pairwise
+from types import CodeType, FunctionType
 from typing import Any
 
 from skitter.errors import close_names
@@ -22,13 +23,13 @@ _MIN_LENGTH = 8
 """Minimum length of an attribute's name. Shorter names resemble too many others."""
 
 
-def warnings_about(spider: Spider, arguments: Iterable[str]) -> list[str]:
+def warnings_about(spider: Spider, arguments: Collection[str]) -> list[str]:
     """Describe probable mistakes in a spider that was created with some arguments, each with its remedy. Reads its file."""
     kind = type(spider)
     return [
         *(
             f"skitter does not use {name}; {remedy}"
-            for name, remedy in (*unused_attributes(kind), *misspelled_attributes(kind))
+            for name, remedy in (*_unused_attributes(kind), *misspelled_attributes(kind))
         ),
         *(
             f"nothing uses the argument {name}; {remedy}"
@@ -36,7 +37,7 @@ def warnings_about(spider: Spider, arguments: Iterable[str]) -> list[str]:
         ),
         *(
             f"skitter does not set meta[{name!r}], so meta.get({name!r}) finds nothing; {remedy}"
-            for name, remedy in absent_meta_values(kind)
+            for name, remedy in absent_meta_values(spider)
         ),
         *lost_results(kind),
     ]
@@ -49,6 +50,18 @@ def _own_classes(spider_class: type[Spider]) -> list[type]:
         for owner in spider_class.__mro__
         if owner.__module__.partition(".")[0] not in {"skitter", "builtins"}
     ]
+
+
+def _unused_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
+    """Return the attributes that only Scrapy would use, without values that the methods of the class use themselves."""
+    found = unused_attributes(spider_class)
+    if not found:
+        return []
+    owners = _own_classes(spider_class)
+    values = {name for owner in owners for name, value in vars(owner).items() if not inspect.isroutine(value)}
+    used = values & _words_in_classes(owners)
+    # self.settings has the settings of the job, and not the value of the class.
+    return [(name, remedy) for name, remedy in found if name == "settings" or name not in used]
 
 
 def misspelled_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
@@ -86,77 +99,152 @@ def _words_in_code(member: Any) -> Iterator[str]:
             yield from (word for word in words if isinstance(word, str))
 
 
-def _codes_of(member: Any) -> Iterator[CodeType]:
-    """Return the code of a method, and that of the functions in it."""
+def _function_of(member: Any) -> FunctionType | None:
+    """Return the function of a method as its author wrote it; ``None`` for any other object.
+
+    Other objects are not examined: some return a value for any attribute.
+    """
     if isinstance(member, (staticmethod, classmethod)):
         member = member.__func__
     elif isinstance(member, property):
         member = member.fget
-    function = inspect.unwrap(member)
-    codes = [function.__code__] if inspect.isfunction(function) else []
+    elif isinstance(member, (cached_property, partialmethod)):
+        member = member.func
+    function = inspect.unwrap(member) if inspect.isfunction(member) else None
+    return function if inspect.isfunction(function) else None
+
+
+def _codes_of(member: Any) -> Iterator[CodeType]:
+    """Return the code of a method, and that of the functions in it."""
+    function = _function_of(member)
+    codes = [] if function is None else [function.__code__]
     while codes:
         code = codes.pop()
         yield code
         codes += filter(inspect.iscode, code.co_consts)
 
 
-def absent_meta_values(spider_class: type[Spider]) -> list[tuple[str, str]]:
-    """Return the values of Scrapy that the methods of a class read by ``meta.get``, each with what to read instead.
+def absent_meta_values(spider: Spider) -> list[tuple[str, str]]:
+    """Return the values of Scrapy that the methods of a spider read by ``meta.get``, each with what to read instead.
 
-    ``meta["depth"]`` raises an error, but ``meta.get("depth")`` is always ``None``, unless the spider itself sets it.
+    ``meta["depth"]`` raises an error, but ``meta.get("depth")`` is always ``None``, unless the program itself sets it.
     """
-    read, own = set[str](), set[str]()
-    for owner in [] if spider_class.own_meta else _own_classes(spider_class):
-        for code in (code for member in vars(owner).values() for code in _codes_of(member)):
-            groups = [constant for constant in code.co_consts if isinstance(constant, tuple)]
-            words = {*code.co_consts, *(word for group in groups for word in group)}
-            keys = META_VALUES.keys() & words
-            if any("meta" in group for group in groups):  # the names of keyword arguments
-                own |= keys
-            elif keys:
-                read |= keys & _read_by_get(code)
+    owners = [] if spider.own_meta else _own_classes(type(spider))
+    read = {key for owner in owners for member in vars(owner).values() for key in _read_by_get(member)}
+    if not read:
+        return []
+    own = {
+        key
+        for member in _members_near(spider, neighbours=False)
+        for code in _codes_of(member)
+        for key in _set_in_meta(code)
+    }
     return sorted((name, META_VALUES[name]) for name in read - own)
 
 
-def _read_by_get(code: CodeType) -> set[str]:
-    """Return the constants that some code passes to ``meta.get``."""
-    words = [instruction.argval for instruction in dis.get_instructions(code)]
-    return {
-        key
-        for name, method, key in zip(words, words[1:], words[2:], strict=False)
-        if (name, method) == ("meta", "get") and isinstance(key, str)
-    }
+def _read_by_get(member: Any) -> Iterator[str]:
+    """Return the keys in :data:`META_VALUES` that a method reads by ``response.meta.get`` or ``meta.get``."""
+    codes = [*_codes_of(member)]
+    if not any("meta" in code.co_names for code in codes):  # a variable meta is not that of a response
+        return
+    for code in codes:
+        if not META_VALUES.keys() & _constants_of(code):
+            continue
+        words = [step.argval for step in dis.get_instructions(code)]
+        for owner, method, key in zip(words, words[1:], words[2:], strict=False):
+            if (owner, method) == ("meta", "get") and isinstance(key, str):
+                yield from META_VALUES.keys() & {key}
 
 
-def unused_arguments(spider: Spider, arguments: Iterable[str]) -> list[tuple[str, str]]:
+def _set_in_meta(code: CodeType) -> Iterator[str]:
+    """Return the keys in :data:`META_VALUES` that some code may set in a request."""
+    keys = META_VALUES.keys() & _constants_of(code)
+    if not keys:
+        return
+    passes_meta = any(
+        "meta" in group for group in code.co_consts if isinstance(group, tuple)
+    )  # keyword arguments
+    if passes_meta or {"update", "setdefault"} & set(code.co_names):
+        yield from keys
+    steps = [*dis.get_instructions(code)]
+    for key, store in pairwise(steps):
+        if store.opname == "STORE_SUBSCR":
+            yield from keys & {key.argval}
+
+
+def _constants_of(code: CodeType) -> set[Any]:
+    """Return the constants of some code, and those in its tuples, such as the keys of a dict."""
+    groups = [constant for constant in code.co_consts if isinstance(constant, tuple)]
+    return {*code.co_consts, *(word for group in groups for word in group)}
+
+
+def unused_arguments(spider: Spider, arguments: Collection[str]) -> list[tuple[str, str]]:
     """Return the arguments that no code of the spider, of its module or of its hooks mentions, each with a remedy.
 
     :class:`~skitter.spider.Spider` turns any argument into an attribute, so a misspelled one would have no effect.
     """
     kind = type(spider)
-    declared = {*dir(Spider), *Spider.__annotations__, *inspect.signature(kind).parameters}
-    declared |= {
-        name for owner in _own_classes(kind) for name in (*vars(owner), *inspect.get_annotations(owner))
-    }
-    unknown = [name for name in arguments if name not in declared]
+    owners = _own_classes(kind)
     # The spiders of skitter itself, such as that of a recipe, check their arguments.
-    if not unknown or len(_own_classes(kind)) < kind.__mro__.index(Spider):
+    if not arguments or len(owners) < kind.__mro__.index(Spider):
         return []
-    if _words_in_classes(_own_classes(kind)) & {"vars", "__dict__"}:
-        return []  # it reads all of its attributes
-    used = {word for member in _members_near(spider) for word in _words_in_code(member)}
+    declared = {*dir(Spider), *Spider.__annotations__}
+    for owner in owners:
+        declared |= {*vars(owner), *_annotated_names(owner), *_parameters_of(vars(owner).get("__init__"))}
+    unknown = [name for name in arguments if name not in declared]
+    if not unknown or _words_in_classes(owners) & _INDIRECT or any(map(_uses_all_arguments, owners)):
+        return []
+    used = {word for member in _members_near(spider, neighbours=True) for word in _words_in_code(member)}
     wrong = [name for name in unknown if name not in used]
     near = {name: close_names(name, declared) for name in wrong}
     return [(name, f"did you mean {near[name][0]}?" if near[name] else "check its name") for name in wrong]
 
 
-def _members_near(spider: Spider) -> Iterator[Any]:
-    """Return what the classes of a spider and its hooks define, and their modules."""
+_INDIRECT = {"__dict__", "format", "format_map", "getattr", "setattr", "vars"}
+"""Names by which a spider may read attributes that its code does not name."""
+
+
+def _annotated_names(owner: type) -> Iterable[str]:
+    if sys.version_info >= (3, 14):  # which evaluates annotations
+        from annotationlib import Format, get_annotations  # noqa: PLC0415 - new in Python 3.14
+
+        return get_annotations(owner, format=Format.FORWARDREF)
+    return inspect.get_annotations(owner)
+
+
+def _parameters_of(member: Any) -> tuple[str, ...]:
+    function = _function_of(member)
+    if function is None:
+        return ()
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _uses_all_arguments(owner: type) -> bool:
+    """Whether ``__init__`` of a class uses its ``**arguments`` in addition to passing them on once."""
+    function = _function_of(vars(owner).get("__init__"))
+    if function is None or not function.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return False
+    code = function.__code__
+    name = code.co_varnames[
+        code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    ]
+    loads = [step.argval for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")]
+    # From Python 3.13 on, one instruction may load two variables.
+    return sum(name == value or (isinstance(value, tuple) and name in value) for value in loads) > 1
+
+
+def _members_near(spider: Spider, *, neighbours: bool) -> Iterator[Any]:
+    """Return what the classes of a spider and its hooks define, and the functions of their modules.
+
+    ``neighbours``: return what the other classes of these modules define as well.
+    """
     classes = {*_own_classes(type(spider)), *(base for hook in spider.hooks for base in type(hook).__mro__)}
     for name in {owner.__module__ for owner in classes} & sys.modules.keys() - {"builtins"}:
-        values = vars(sys.modules[name]).values()
+        values = [*vars(sys.modules[name]).values()]
         yield from filter(inspect.isroutine, values)
-        classes.update(value for value in values if inspect.isclass(value) and value.__module__ == name)
+        if neighbours:
+            classes.update(value for value in values if inspect.isclass(value) and value.__module__ == name)
     for owner in classes:
         yield from vars(owner).values()
 
@@ -182,7 +270,7 @@ def _lost_in_file(
 ) -> Iterator[str]:
     try:
         tree = ast.parse("".join(linecache.getlines(path)))
-    except SyntaxError:  # the file has changed since it was imported
+    except (SyntaxError, ValueError, RecursionError):  # the file has changed since it was imported
         return
     nodes = list(ast.walk(tree))
     statements = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
@@ -233,7 +321,6 @@ def _problem_of_call(
 ) -> str:
     """Describe a call in a function whose result is dropped; empty if that may be on purpose."""
     if (name := _own_method(call)) and (method := getattr(spider_class, name, None)) is not None:
-        method = inspect.unwrap(method)
         if inspect.isasyncgenfunction(method):
             remedy = f"async for result in self.{name}(...): yield result"
         elif not inspect.isgeneratorfunction(method):
@@ -243,7 +330,7 @@ def _problem_of_call(
         else:
             remedy = f"yield from self.{name}(...)"
         return f"self.{name}(...) alone does nothing, because it is a generator; write {remedy}"
-    arguments = {argument.arg for argument in function.args.args}
+    arguments = {argument.arg for argument in function.args.args[1:]}
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=attribute)):
             made = f"{owner}.{attribute}"
@@ -257,6 +344,8 @@ def _problem_of_call(
 def _problem_of_return(node: ast.Return) -> str:
     """Describe a return in a generator; empty if its value may be for another function."""
     match node.value:
+        case ast.List(elts=[]) | ast.Dict(keys=[]):
+            return ""
         case ast.List() | ast.ListComp() | ast.GeneratorExp():
             return "a generator loses what it returns; write yield from in place of return"
         case ast.Dict() | ast.Call(func=ast.Name(id="Request") | ast.Attribute(attr="follow" | "follow_all")):

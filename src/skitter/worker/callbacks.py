@@ -150,7 +150,8 @@ def check_arguments(function: Callable[..., Any], title: str, name: str, argumen
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function written in C may have no signature
+    except (TypeError, ValueError, NameError):
+        # A function written in C may have no signature. Python 3.14 evaluates annotations.
         return
     if not _takes(signature, arguments):
         found = ", ".join(signature.parameters)
@@ -402,21 +403,28 @@ links."""
 
 
 def refuse_repeated(items: Sequence[Any]) -> None:
-    """Raise :class:`~skitter.errors.SpiderError` if a callback changed an item after it had yielded it, and yielded it again.
+    """Raise :class:`~skitter.errors.SpiderError` if a callback yielded the same changeable object more than once.
 
-    All of them would be stored with the last values. An item that cannot change may be repeated.
+    If it changes the object in between, all of these items would be stored with the last values.
     """
     if len(items) == len(set(map(id, items))):
         return
     seen: set[int] = set()
     for item in items:
-        # Objects that can change, such as dicts, have no hash.
-        if id(item) in seen and item.__class__.__hash__ is None:
+        if id(item) in seen and _can_change(item):
             raise SpiderError(
                 f"a callback yielded the same {type(item).__name__} more than once: {item!r:.60}",
                 remedy="create a new item for each yield, or yield a copy",
             )
         seen.add(id(item))
+
+
+def _can_change(item: Any) -> bool:
+    try:
+        hash(item)
+    except TypeError:  # dicts, and most dataclasses, models and structs that are not frozen, have no hash
+        return True
+    return False
 
 
 async def _all_of(generator: Iterator[Any]) -> list[Any]:

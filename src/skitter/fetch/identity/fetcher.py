@@ -385,7 +385,7 @@ class IdentityRouter:
         self._fetchers: dict[tuple[str, str], Fetcher] = {}
         self._opening = asyncio.Lock()
         self.capabilities = msgspec.structs.replace(
-            default.capabilities, shows_headers=True, report_blocked=self._report_blocked
+            default.capabilities, shows_headers=True, report_blocked=self._report_blocked, outage=self._outage
         )
 
     async def open(self) -> None:
@@ -424,6 +424,10 @@ class IdentityRouter:
         report = fetcher.capabilities.report_blocked
         if report is not None:
             await report(request)
+
+    def _outage(self) -> str:
+        found = [fetcher.capabilities.outage for fetcher in (self._default, *self._fetchers.values())]
+        return next(filter(None, (outage() for outage in found if outage is not None)), "")
 
     async def _opened(self, identity: IdentitySources) -> Fetcher:
         key = (repr(identity.user_agents), repr(identity.proxies))

@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal
 
 import xxhash
@@ -149,6 +150,8 @@ class ProxyPool:
         ]
         heapq.heapify(self._cooling)
         self._kept.clear()
+        if self._ready:
+            self._outage, self._has_given_up = "", False
 
     # --- choosing --------------------------------------------------------------------------------------
 
@@ -213,7 +216,7 @@ class ProxyPool:
 
     def _note_outage(self, *, patient: bool) -> None:
         """Log that no proxy is available, and later that requests fail for it, each once until a proxy responds."""
-        names = ", ".join(map(label, list(self._all)[:_MAX_NAMED]))
+        names = ", ".join(map(label, islice(self._all, _MAX_NAMED)))
         if len(self._all) > _MAX_NAMED:
             names += f" and {len(self._all) - _MAX_NAMED} more"
         if not self._outage and patient:

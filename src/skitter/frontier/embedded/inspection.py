@@ -78,7 +78,7 @@ def read_changes(path: Path) -> tuple[SettingsChanges, list[str]]:
 def read_note(path: Path, key: str) -> bytes | None:
     """Read a note of the workers; ``None`` if it does not exist or has expired."""
     with _reading(path) as tables:
-        return tables.note(key, time.time())
+        return tables.note(key, _now(tables))
 
 
 def read_visits(path: Path, cursor: str, limit: int) -> VisitsPart:
