@@ -229,9 +229,13 @@ def _uses_all_arguments(owner: type) -> bool:
     name = code.co_varnames[
         code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
     ]
-    loads = [step.argval for step in dis.get_instructions(code) if step.opname.startswith("LOAD_")]
-    # From Python 3.13 on, one instruction may load two variables.
-    return sum(name == value or (isinstance(value, tuple) and name in value) for value in loads) > 1
+    loads = 0
+    for step in dis.get_instructions(code):
+        if step.opname.startswith("LOAD_"):
+            # From Python 3.13 on, one instruction may load two variables.
+            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            loads += names.count(name)
+    return loads > 1
 
 
 def _members_near(spider: Spider, *, neighbours: bool) -> Iterator[Any]:
