@@ -218,7 +218,7 @@ def test_a_durable_job_of_a_script_resumes_and_its_visits_are_its_identity(site,
     assert again.stdout == first.stdout, again.stderr
     assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
     other = script(file, server.url + "?else", 1, "sqlite:")
-    assert "another argument" in other.stderr
+    assert "other arguments" in other.stderr
 
 
 def test_worker_processes_of_a_script_find_its_callbacks_and_its_visits(site, file, tmp_path):

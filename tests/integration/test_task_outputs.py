@@ -122,8 +122,8 @@ def test_an_output_of_a_later_task_that_cannot_be_filled_is_reported_at_the_end_
     assert urls_of(tmp_path / "job.jsonl") == pages(url, "one")
     assert lines_of(tmp_path / "late.jsonl") == [{"somebody": "else"}]
     (tmp_path / "late.jsonl").unlink()
-    ended = skitter(*RUN, "-o", "job.jsonl", cwd=tmp_path)  # another argument means another job
-    assert "was started with another argument" in ended.stderr
+    ended = skitter(*RUN, "-o", "job.jsonl", cwd=tmp_path)  # other arguments mean another job
+    assert "was started with other arguments" in ended.stderr
     with Running(*watching, cwd=tmp_path) as running:
         wait_for(lambda: json.loads(skitter("status", "job", "--json", cwd=tmp_path).stdout)["live"])
         running.interrupt()

@@ -331,7 +331,7 @@ def test_another_password_or_a_reference_to_it_continues_a_job_and_another_argum
                 job="j", spider="m:C", arguments={"user": "ann", "password": password}, frontier="memory:"
             )
         )
-    with pytest.raises(UsageError, match="another argument") as caught:
+    with pytest.raises(UsageError, match="other arguments") as caught:
         folder.check(
             JobSpec(job="j", spider="m:C", arguments={"user": "bob", "password": "x"}, frontier="memory:")
         )

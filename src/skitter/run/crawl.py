@@ -260,9 +260,6 @@ class Crawl:
         await asyncio.to_thread(self._builder.open_files_store)
         self._builder.check_parse()
         _warn_about_user_agent(self._builder.settings)
-        spider = self._builder.spider
-        for problem in await asyncio.to_thread(self._warnings):
-            log.warning("spider %s: %s", spider.name, problem)
         await asyncio.to_thread(folder.check_frontier_owner, self.spec)
         if self._fresh:
             await asyncio.to_thread(folder.empty)
@@ -270,6 +267,8 @@ class Crawl:
             await self._outputs.clear()
         else:
             await asyncio.to_thread(folder.check, self.spec)
+        for problem in await asyncio.to_thread(self._warnings):
+            log.warning("spider %s: %s", self._builder.spider.name, problem)
         info = await frontier.open()
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         server = None if frontier.shared else FrontierServer(frontier, info, socket)

@@ -261,13 +261,14 @@ class JobFolder:
         spider = self._absolute(spec.spider, Path.cwd())
         if before.spider != spider:
             self._check_moved(before.spider, spider)
-        for field, remedy in (
-            ("arguments", f"continue it with these by `skitter resume {self.job}`"),
-            ("frontier", "write --frontier as before"),
+        for field, difference, remedy in (
+            ("arguments", "other arguments", f"continue it with these by `skitter resume {self.job}`"),
+            ("frontier", "another frontier", "write --frontier as before"),
         ):
             if _compared(before, field) != _compared(now, field):
+                value = getattr(before, field)
                 raise UsageError(
-                    f"job {self.job!r} was started with another {field.rstrip('s')}: {getattr(before, field)!r:.200}",
+                    f"job {self.job!r} was started with {difference}: {f'{value!r:.200}' if value else 'none'}",
                     remedy=f"{remedy}, or choose another name with --job to start another job",
                     field=field,
                 )
