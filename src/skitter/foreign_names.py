@@ -535,7 +535,4 @@ _PARAMETERS = {"close": "reason", "process_item": "item"}
 
 
 def _takes(method: Any, parameter: str) -> bool:
-    if not inspect.isfunction(method):
-        return False
-    code = method.__code__
-    return parameter in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return inspect.isfunction(method) and parameter in inspect.getargs(method.__code__).args

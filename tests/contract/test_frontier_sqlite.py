@@ -347,6 +347,14 @@ async def test_a_clock_that_is_set_back_is_followed_once(job, backend):
     assert (await job.status()).next_due == 60.0
 
 
+async def test_a_clock_that_drifts_moves_no_stored_time(job, backend):
+    await job.add("a", delay=60.0)
+    await backend.stop()
+    job.clock.now -= 0.5
+    await job.open()
+    assert (await job.status()).next_due == 60.5
+
+
 async def test_the_status_of_an_idle_job_shows_what_the_next_run_waits_for(job, backend, monkeypatch):
     await job.add("a", delay=60.0)
     await backend.stop()

@@ -701,7 +701,7 @@ def test_another_import_has_no_such_remedy(statement):
     assert remedy_for_statement(statement) is None
 
 
-def test_without_scrapy_an_import_of_it_is_answered_by_what_it_imports(tmp_path, monkeypatch):
+def test_without_scrapy_the_error_about_its_import_says_what_to_import(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "scrapy", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "scrapy.loader", raising=False)
     (tmp_path / "ported.py").write_text("from scrapy.loader import ItemLoader\n")

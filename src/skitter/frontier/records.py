@@ -342,7 +342,7 @@ SETTLED = "settled"
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A request that failed and is no longer retried, with its error."""
+    """A request that has failed permanently, with its error."""
 
     id: int
     fingerprint: bytes

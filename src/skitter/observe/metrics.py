@@ -130,13 +130,13 @@ def _at_path(application: WSGIApplication | None) -> WSGIApplication:
     """Return an application that passes the requests for ``/metrics`` on. That of prometheus_client serves every path."""
     assert application is not None
 
-    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    def respond(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ.get("PATH_INFO") == _PATH:
             return application(environ, start_response)
         start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"not found; the metrics are at {_PATH}\n".encode()]
 
-    return answer
+    return respond
 
 
 class CrawlReader:

@@ -9,7 +9,7 @@ import linecache
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property, partialmethod
-from itertools import islice, pairwise
+from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -29,7 +29,7 @@ def warnings_about(spider: Spider, arguments: Collection[str]) -> list[str]:
     return [
         *(
             f"skitter does not use {name}; {remedy}"
-            for name, remedy in (*_unused_attributes(kind), *misspelled_attributes(kind))
+            for name, remedy in (*_ignored_attributes(kind), *misspelled_attributes(kind))
         ),
         *(
             f"nothing uses the argument {name}; {remedy}"
@@ -52,7 +52,7 @@ def _own_classes(spider_class: type[Spider]) -> list[type]:
     ]
 
 
-def _unused_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
+def _ignored_attributes(spider_class: type[Spider]) -> list[tuple[str, str]]:
     """Return the attributes that only Scrapy would use, without values that the methods of the class use themselves."""
     found = unused_attributes(spider_class)
     if not found:
@@ -190,7 +190,7 @@ def unused_arguments(spider: Spider, arguments: Collection[str]) -> list[tuple[s
         return []
     declared = {*dir(Spider), *Spider.__annotations__}
     for owner in owners:
-        declared |= {*vars(owner), *_annotated_names(owner), *_parameters_of(vars(owner).get("__init__"))}
+        declared |= {*vars(owner), *_annotated_names(owner), *_init_parameters(owner).args}
     unknown = [name for name in arguments if name not in declared]
     if not unknown or _words_in_classes(owners) & _INDIRECT or any(map(_uses_all_arguments, owners)):
         return []
@@ -212,29 +212,24 @@ def _annotated_names(owner: type) -> Iterable[str]:
     return inspect.get_annotations(owner)
 
 
-def _parameters_of(member: Any) -> tuple[str, ...]:
-    function = _function_of(member)
-    if function is None:
-        return ()
-    code = function.__code__
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+def _init_parameters(owner: type) -> inspect.Arguments:
+    """Return the names of the parameters of ``__init__`` of a class, without evaluating annotations."""
+    function = _function_of(vars(owner).get("__init__"))
+    return inspect.Arguments([], None, None) if function is None else inspect.getargs(function.__code__)
 
 
 def _uses_all_arguments(owner: type) -> bool:
     """Whether ``__init__`` of a class uses its ``**arguments`` in addition to passing them on once."""
-    function = _function_of(vars(owner).get("__init__"))
-    if function is None or not function.__code__.co_flags & inspect.CO_VARKEYWORDS:
+    arguments = _init_parameters(owner).varkw
+    if arguments is None:
         return False
-    code = function.__code__
-    name = code.co_varnames[
-        code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
-    ]
     loads = 0
-    for step in dis.get_instructions(code):
-        if step.opname.startswith("LOAD_"):
-            # From Python 3.13 on, one instruction may load two variables.
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            loads += names.count(name)
+    for code in _codes_of(vars(owner)["__init__"]):
+        for step in dis.get_instructions(code):
+            if step.opname.startswith("LOAD_"):
+                # From Python 3.13 on, one instruction may load two variables.
+                names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+                loads += names.count(arguments)
     return loads > 1
 
 
@@ -262,8 +257,11 @@ def lost_results(spider_class: type[Spider]) -> list[str]:
     """Describe the results that methods of a class create and do not yield, each with its line: they cause no error."""
     found: list[str] = []
     for owner in _own_classes(spider_class):
-        methods = [code for member in vars(owner).values() for code in islice(_codes_of(member), 1)]
-        codes = {(code.co_firstlineno, code.co_name): code for code in methods}
+        functions = filter(None, map(_function_of, vars(owner).values()))
+        codes = {
+            (function.__code__.co_firstlineno, function.__code__.co_name): function.__code__
+            for function in functions
+        }
         for path in {code.co_filename for code in codes.values()}:
             found += _lost_in_file(spider_class, path, codes)
     return list(dict.fromkeys(found))

@@ -38,7 +38,7 @@ _REACHABLE_FOR = 60.0
 """How long a host counts as reachable after it has responded, in seconds."""
 _MAX_HOSTS = 10_000
 _MAX_NAMED = 3
-"""Proxies that a message names. A list may have thousands."""
+"""Maximum number of proxies that a message names. A list may have thousands."""
 _MAX_KEYS = 50_000
 
 

@@ -38,6 +38,9 @@ APPLICATION_ID = 0x736B6974
 """``skit``: identifies a frontier file, for ``file(1)`` as well."""
 FORMAT_VERSION = 14
 
+_CLOCK_TOLERANCE = 1.0
+"""Seconds by which the clock may be behind the last change, because clocks drift. Moving all stored times takes long."""
+
 COUNTERS_IN_ROWS = "values/"
 """Prefix of the counters with a row each: there may be thousands of them (:mod:`skitter.worker.bounded_counters`). All
 others are in the row of the job, which costs less than a row for each changed counter."""
@@ -192,7 +195,7 @@ class SqliteTables:
         The time in between is not known and counts as none. A request is not fetched before a time that it names.
         """
         ahead = self.clock() - now
-        if ahead <= 0:
+        if ahead <= _CLOCK_TOLERANCE:
             return
         self.file.execute("BEGIN IMMEDIATE")
         self.file.execute("UPDATE delayed SET at = max(at - ?, not_before)", (ahead,))
