@@ -48,7 +48,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
     ``cb_kwargs``, ``meta``
         Keyword arguments for the callback, and values that the request carries. Their values must be encodable as
         MessagePack: ``None``, booleans, 64-bit integers, floats, strings, bytes, datetimes with a time zone, lists and
-        dicts. A tuple is read back as a list. As with ``headers`` and ``cookies``, the request copies the dict.
+        dicts. A tuple is read back as a list. The request copies the dict, as it does with ``headers`` and ``cookies`` that are not empty.
     ``priority``
         Any integer; higher is fetched first. Default 0.
     ``depth``
@@ -252,11 +252,18 @@ def encode_form(fields: FormFields) -> str:
 
 
 def _copy_dicts(request: Request) -> None:
-    """Give a request dicts of its own. A callback may change its dict for the next request before this one is stored."""
-    for name in ("meta", "cb_kwargs", "headers", "cookies"):
-        value = getattr(request, name)
-        if isinstance(value, dict):
-            force_setattr(request, name, dict(value))
+    """Give a request its own dicts. A callback may change its dict for the next request before this one is stored.
+
+    Empty ``headers`` and ``cookies`` are not copied, because that would take as long as the rest.
+    """
+    if isinstance(request.meta, dict):
+        force_setattr(request, "meta", dict(request.meta))
+    if isinstance(request.cb_kwargs, dict):
+        force_setattr(request, "cb_kwargs", dict(request.cb_kwargs))
+    if request.headers and isinstance(request.headers, dict):
+        force_setattr(request, "headers", dict(request.headers))
+    if request.cookies and isinstance(request.cookies, dict):
+        force_setattr(request, "cookies", dict(request.cookies))
 
 
 def _url_text(url: Any) -> str:
