@@ -148,11 +148,11 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
         yield f"\n{'#' * len(inner.command_path.split())} {inner.command_path}\n"
         usage = " ".join(command.collect_usage_pieces(inner))
         yield f"Usage: `{inner.command_path} {usage}`\n"
-        yield _options_as_code(re.sub(r"\n +", "\n", (command.help or "").strip()), command) + "\n"
+        yield _options_as_code(re.sub(r"\n +", "\n", (command.help or "").strip()), command)
         if isinstance(command, click.Group):
             yield from _command_lines(command, inner)
             continue
-        yield "| Option | Description |\n| --- | --- |"
+        yield "\n| Option | Description |\n| --- | --- |"
         for parameter in command.get_params(inner):
             record = parameter.get_help_record(inner)
             if record is not None and record[1] and not record[0].endswith("--help"):

@@ -292,7 +292,7 @@ def _metrics_address(text: str) -> tuple[str, int]:
     if not port.isdecimal() or int(port) > 65535:
         raise UsageError(
             f"invalid address for --metrics: {text!r}",
-            remedy="write it like 9410 or 0.0.0.0:9410",
+            remedy="write it like 9410 or 0.0.0.0:9410, with a port up to 65535",
             field="metrics",
         )
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)

@@ -115,7 +115,7 @@ class SeedLoader:
         await self._add_batch(claim, done=True)
         if refused > len(self._refusals):
             log.warning("%d more seeds are refused and skipped", refused - len(self._refusals))
-        log.info("loaded %d seeds", self._accepted)
+        log.info("loaded %d seed%s", self._accepted, "" if self._accepted == 1 else "s")
         return False
 
     async def _read_and_add(self, claim: SeedClaim) -> None:
