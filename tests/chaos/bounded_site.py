@@ -10,7 +10,7 @@ from skitter.testing import WireAnswer
 
 
 class Bound:
-    """While its file exists, it contains the maximum number of visits that the site answers."""
+    """While its file exists, it contains the maximum number of visits to which the site responds."""
 
     def __init__(self, path):
         self._path = path and Path(path)

@@ -217,7 +217,7 @@ def check_exact(crawling, pages, dead=()):
 
 
 def hold(site, number):
-    """Limit the number of requests that a site answers, including earlier ones."""
+    """Limit the number of requests to which a site responds, including earlier ones."""
     draft = site.bound.with_suffix(".new")
     draft.write_text(str(number))
     draft.rename(site.bound)

@@ -11,7 +11,7 @@ from skitter.testing import GeneratedSite
 
 pytestmark = pytest.mark.chaos
 
-# Only the worker process that creates the file "first" survives its start, unless there is a file "mended".
+# Only the worker process that creates the file "first" survives its start, unless there is a file "repaired".
 # The others die only while it works: five deaths before that would end the crawl.
 SPIDER = """
 import os
@@ -23,7 +23,7 @@ from pathlib import Path
 from skitter import Spider
 
 here = Path(__file__).parent
-if sys.argv[0].endswith("child.py") and not (here / "mended").exists():
+if sys.argv[0].endswith("child.py") and not (here / "repaired").exists():
     try:
         os.close(os.open(here / "{first}", os.O_CREAT | os.O_EXCL))
         (here / "pid").write_text(str(os.getpid()))
@@ -98,7 +98,7 @@ def test_a_fleet_continues_with_fewer_workers_and_reports_it_once(fleet):
 def test_workers_that_can_be_started_again_join_the_others(fleet):
     with fleet:
         fleet.wait_for(lambda: SHORT in fleet.log)
-        (fleet.folder / "mended").touch()
+        (fleet.folder / "repaired").touch()
         fleet.wait_for(lambda: WHOLE in fleet.log)
         fleet.site.released.set()
         assert fleet.end() == 0, fleet.log
@@ -114,7 +114,7 @@ def test_a_fleet_fails_when_no_worker_is_left_and_the_next_run_continues(fleet):
         assert fleet.end() == 1
     assert fleet.log.count("workers die as soon as they start (status -9); see the log above") == 1
     fleet.site.released.set()
-    (fleet.folder / "mended").touch()
+    (fleet.folder / "repaired").touch()
     deaths = skitter(*WORDS, cwd=fleet.folder)
     assert deaths.returncode == 0, deaths.stderr
     assert urls_of(fleet.folder / "items.jsonl") == fleet.truth

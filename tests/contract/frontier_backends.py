@@ -1,4 +1,4 @@
-"""The backends that the frontier contract suite runs on.
+"""The backends under test in the frontier contract suite.
 
 If ``SKITTER_TEST_REDIS`` is the URL of a server, the suite also runs on it, as ``own-server``. It uses and removes only the
 keys of jobs that it has started itself.

@@ -103,7 +103,7 @@ async def test_closed_ports_and_the_other_scheme_do_not_hold_the_pages_of_their_
     bad = [f"http://127.0.0.1:{port}/{number}" for port in closed_ports for number in range(5)]
     bad += [
         f"https://127.0.0.1:{server.port}/{number}" for number in range(5)
-    ]  # no server answers a handshake there
+    ]  # no server completes a handshake there
     clock = RetryClock(monkeypatch)
 
     class WaitingForAllPages(Watching):

@@ -28,7 +28,7 @@ class FewPages(Spider):
 
 
 class FarHost:
-    """A TLS server that answers late, and that accepts every other connection late."""
+    """A TLS server that responds late, and that accepts every other connection late."""
 
     def __init__(self):
         self.asked_at = []

@@ -142,7 +142,7 @@ def test_foreign_keys_do_not_hide_jobs_of_the_server(refusal, own_valkey, tmp_pa
 
 
 class FakeServer(socketserver.BaseRequestHandler):
-    """A server that answers every command with the same text."""
+    """A server that replies to every command with the same text."""
 
     answer = b""
 

@@ -1,4 +1,4 @@
-"""A stop on a shared frontier concerns this machine only, at any time and whether or not the server answers."""
+"""A stop on a shared frontier concerns this machine only, at any time and whether or not the server replies."""
 
 import asyncio
 

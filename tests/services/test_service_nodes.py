@@ -103,7 +103,7 @@ def test_a_node_that_leaves_is_listed_until_its_runs_have_ended(valkey, held_sit
     with ServiceNode(tmp_path / "one", "--store", store) as one:
         upload(one, held_site)
         one.done("POST", "/jobs", {"name": "shop", "recipe": "web"})
-        # Only this node has requests, and the site does not answer them.
+        # Only this node has requests, and the site does not respond to them.
         assert held_site.reached.wait(PATIENCE)
         children = psutil.Process(one.process.pid).children()
         [run] = [child for child in children if "skitter.service.runner" in child.cmdline()]

@@ -14,6 +14,7 @@ SOURCE = sorted((ROOT / "src").rglob("*.py"))
 PROGRAMS = sorted(
     path for name in ("benchmarks", "deploy", "docs", "examples") for path in (ROOT / name).rglob("*.py")
 )
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 CONFIGURATION = [
     *(ROOT / name for name in ("Makefile", "mkdocs.yml", "pyproject.toml", "deploy/Dockerfile")),
     *sorted(path for name in ("deploy", "examples") for path in (ROOT / name).rglob("*.y*ml")),
@@ -121,6 +122,21 @@ def texts_of(source):
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
+    yield from comments_of(source)
+
+
+def docstrings_and_comments_of(source):
+    """Yield docstrings and comments with their first lines. Other strings of tests are data."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node, clean=False)
+            if docstring is not None:
+                yield node.body[0].lineno, docstring
+    yield from comments_of(source)
+
+
+def comments_of(source):
+    """Yield comments with their lines."""
     for token in tokenize.generate_tokens(iter(source.splitlines(keepends=True)).__next__):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
@@ -139,6 +155,12 @@ def test_a_configuration_file_has_no_retired_phrase(path):
 @pytest.mark.parametrize("path", [*SOURCE, *PROGRAMS] if CHECK_SOURCE else [], ids=name_of)
 def test_docstrings_comments_and_messages_have_no_retired_phrase(path):
     texts = texts_of(path.read_text("utf-8"))
+    assert [found for line, text in texts for found in findings(text, name_of(path), line)] == []
+
+
+@pytest.mark.parametrize("path", TESTS, ids=name_of)
+def test_docstrings_and_comments_of_a_test_have_no_retired_phrase(path):
+    texts = docstrings_and_comments_of(path.read_text("utf-8"))
     assert [found for line, text in texts for found in findings(text, name_of(path), line)] == []
 
 

@@ -324,7 +324,7 @@ def test_a_slot_is_kept_while_its_rates_count_a_fetch(monkeypatch):
 
 
 class TwoKinds:
-    """Hosts that have answered after 0.1 s and have two more requests each, and new hosts that never answer."""
+    """Hosts that have responded after 0.1 s and have two more requests each, and new hosts that never respond."""
 
     def __init__(self, answered, new):
         self.table = SlotScheduler(lambda _: HostLimits())

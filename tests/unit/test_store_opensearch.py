@@ -22,7 +22,7 @@ def group(number, *items):
 
 @pytest.fixture
 async def connect(serve, monkeypatch, tmp_path):
-    """Open a store on a fake server that answers bulk requests with a function, and all others with success."""
+    """Open a store on a fake server that responds to bulk requests with a function, and to all others with success."""
     monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
     stores = []
 
