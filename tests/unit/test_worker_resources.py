@@ -1,12 +1,13 @@
 """Whatever a worker has opened or started ends with it, also if something else fails."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from crawl_harness import CrawlHarness, MemoryStore, Scripted
 from skitter import Request, Spider
-from skitter.errors import SettingsError, StoreError
+from skitter.errors import CrawlFailed, SettingsError, StoreError
 from skitter.fetch.contract import FetcherCapabilities
 from skitter.store.contract import StoreContext
 from skitter.worker import routing
@@ -141,3 +142,15 @@ async def test_the_open_stores_of_a_route_are_closed_although_another_one_cannot
     await routed.group([], [SimpleNamespace(request=None, items=[])], [0])
     await ItemWriter([], Hooks(), routed).close()
     assert (stores["file"].openings, stores["file"].is_open) == (1, False)
+
+
+async def test_tasks_of_a_worker_end_if_a_hook_fails_at_the_start(make_crawl):
+    class Starting(OnePage):
+        def on_start(self, worker):
+            self.task = worker.start_task(asyncio.Event().wait())
+            raise ValueError("no password")
+
+    crawl = make_crawl(Starting)
+    ran = await crawl.run()
+    assert isinstance(ran.failure, CrawlFailed)
+    assert crawl.spider.task.cancelled()
