@@ -9,6 +9,10 @@ from crawl_harness import CrawlHarness, MemoryStore, Scripted
 from skitter import Request, Spider
 from skitter.errors import CrawlFailed, SettingsError, StoreError
 from skitter.fetch.contract import FetcherCapabilities
+from skitter.fetch.identity.contract import IdentitySources
+from skitter.fetch.identity.fetcher import IdentityFetcher, IdentityRouter
+from skitter.fetch.routing import FetcherRule, RoutingFetcher
+from skitter.response import Response
 from skitter.store.contract import StoreContext
 from skitter.worker import routing
 from skitter.worker.hooks import Hooks
@@ -43,6 +47,30 @@ class Tracked(MemoryStore):
         self.is_open = False
         if self.fails_to_close:
             raise StoreError("the disk is full")
+
+
+class TrackedFetcher:
+    """A fetcher that records whether it is open, as :class:`Tracked` does."""
+
+    def __init__(self, *, fails_to_open=False, fails_to_close=False):
+        self.capabilities = FetcherCapabilities()
+        self.is_open = False
+        self.fails_to_open = fails_to_open
+        self.fails_to_close = fails_to_close
+
+    async def open(self):
+        if self.fails_to_open:
+            raise SettingsError("no browser is installed")
+        self.is_open = True
+
+    async def fetch(self, request, *, permit, on_headers=None):
+        return Response(request.url, request=request)
+
+    async def close(self):
+        assert self.is_open
+        self.is_open = False
+        if self.fails_to_close:
+            raise OSError("the browser hangs")
 
 
 class Target:
@@ -86,19 +114,7 @@ async def test_archives_are_closed_if_a_store_cannot_be_opened(make_crawl):
 
 
 async def test_stores_are_closed_if_the_fetcher_cannot_be_opened(make_crawl):
-    class Unusable:
-        capabilities = FetcherCapabilities()
-
-        async def open(self):
-            raise SettingsError("no browser is installed")
-
-        async def fetch(self, request, *, permit, on_headers=None):
-            raise AssertionError("it is not open")
-
-        async def close(self):
-            raise AssertionError("it is not open")
-
-    crawl, store = make_crawl(fetcher=Unusable()), Tracked()
+    crawl, store = make_crawl(fetcher=TrackedFetcher(fails_to_open=True)), Tracked()
 
     async def open_stores(worker):
         return await crawl._opened(worker, [store])
@@ -142,6 +158,47 @@ async def test_the_open_stores_of_a_route_are_closed_although_another_one_cannot
     await routed.group([], [SimpleNamespace(request=None, items=[])], [0])
     await ItemWriter([], Hooks(), routed).close()
     assert (stores["file"].openings, stores["file"].is_open) == (1, False)
+
+
+async def test_the_opened_fetchers_are_closed_if_another_one_cannot_be_opened():
+    fetchers = {"first": TrackedFetcher(), "second": TrackedFetcher(fails_to_open=True)}
+    rules = [FetcherRule(url_regexp="x", fetcher="second")]
+    with pytest.raises(SettingsError, match="no browser"):
+        await RoutingFetcher("first", fetchers, fetchers.get, rules).open()
+    assert not fetchers["first"].is_open
+
+
+async def test_all_fetchers_are_closed_if_one_of_them_fails_to_close():
+    fetchers = {name: TrackedFetcher(fails_to_close=True) for name in ("first", "second")}
+    routing_fetcher = RoutingFetcher(
+        "first", fetchers, fetchers.get, [FetcherRule(url_regexp="x", fetcher="second")]
+    )
+    await routing_fetcher.open()
+    with pytest.raises(OSError, match="hangs"):
+        await routing_fetcher.close()
+    assert not any(fetcher.is_open for fetcher in fetchers.values())
+
+
+async def test_a_fetcher_is_closed_if_a_source_of_identity_fails_to_close():
+    sources = [TrackedFetcher(fails_to_close=True), TrackedFetcher(fails_to_close=True)]
+    inner = TrackedFetcher()
+    fetcher = IdentityFetcher(inner, user_agents=sources[0], cookies=sources[1])
+    await fetcher.open()
+    with pytest.raises(OSError, match="hangs"):
+        await fetcher.close()
+    assert not any(each.is_open for each in (inner, *sources))
+
+
+async def test_the_fetchers_of_all_identities_are_closed_if_one_of_them_fails_to_close():
+    default, own = TrackedFetcher(), TrackedFetcher(fails_to_close=True)
+    chooser = SimpleNamespace(identity_of=lambda request: IdentitySources(user_agents="x"))
+    router = IdentityRouter(chooser, default, lambda identity: own)
+    await router.open()
+    await router.fetch(Request("http://a.test/"))
+    with pytest.raises(OSError, match="hangs"):
+        await router.close()
+    assert not default.is_open
+    assert not own.is_open
 
 
 async def test_tasks_of_a_worker_end_if_a_hook_fails_at_the_start(make_crawl):

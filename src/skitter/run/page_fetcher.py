@@ -43,8 +43,10 @@ class PageFetcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._robots.close()
-        await self._fetcher.close()
+        try:
+            await self._robots.close()
+        finally:
+            await self._fetcher.close()
 
     async def fetch(self, request: Request | str) -> Response:
         """Fetch a page. Any status is a response.
