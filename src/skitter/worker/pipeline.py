@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -703,7 +702,7 @@ class RequestPipeline:
         assert page.memory is not None
         results, hops = unpack_links(page.memory, page.request.url)
         if results:
-            found = CallbackResult([], [], [], defaultdict(int))
+            found = CallbackResult()
             if len(page.memory.links) > RESULTS_BATCH:  # even compressed, a link takes at least a byte
                 await self._collect_in_batches(results, page.request, found)
             else:
@@ -729,7 +728,7 @@ class RequestPipeline:
         began = time.perf_counter()
         streamed: CallbackResult | None = None
         if self._spider.streaming_callbacks and self._may_stream_links(page, response):
-            streamed = CallbackResult([], [], [], defaultdict(int))
+            streamed = CallbackResult()
             results = await self._run_streaming(page, callback(response, **request.cb_kwargs), streamed)
         else:
             results = await self.callbacks.run(callback, response, **request.cb_kwargs)
@@ -841,7 +840,7 @@ class RequestPipeline:
         body = b"" if response is None else response.body
         traps = self._links.traps
         is_duplicate = traps is not None and traps.is_duplicate(page.lease.url, body)
-        found = CallbackResult([], [], [], defaultdict(int), penalty=-1 if is_duplicate else 0)
+        found = CallbackResult(penalty=-1 if is_duplicate else 0)
         if len(body) > LARGE:
             await self._collect_in_batches(results, page.request, found)
         else:
