@@ -267,7 +267,7 @@ class JobBuilder:
             str(self.folder.path),
             settings.politeness(),
             frontier_settings(settings),
-            joining,
+            joining=joining,
         )
 
     def guard(self, notes: Notes | None = None) -> AddressGuard:

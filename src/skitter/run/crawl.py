@@ -463,7 +463,7 @@ class Crawl:
             from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
 
             commands = [
-                WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues)
+                WorkerCommand(self.spec, os.getpid(), shared=frontier.shared, log=self._log, queues=queues)
                 for queues in queue_lists
             ]
             self._supervisor = Supervisor(commands, frontier.abandon, self._forked)
