@@ -71,9 +71,8 @@ _decode_followed = msgspec.msgpack.Decoder(_Followed).decode
 
 _SAMPLE_NOTE = "skitter:revisit-sample"
 SAMPLE_SIZE = 500
-"""Pages in a sample. The share of the pages that a pass fetches has a standard error of at most 2.2 percentage points
-
-(with a ``revisit_share`` of 0.5; 1.3 with 0.1)."""
+"""Pages in a sample. The share of the pages that a pass fetches then has a standard error of at most 2.2 percentage
+points (with a ``revisit_share`` of 0.5; 1.3 with 0.1)."""
 _SAVE_INTERVAL = 10.0
 """Seconds between two writes of the sample to the frontier."""
 
