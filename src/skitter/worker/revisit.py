@@ -27,9 +27,8 @@ from skitter.item import encode_item
 from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
-from skitter.web.headers import strong_last_modified
+from skitter.web.headers import REDIRECTS, strong_last_modified
 from skitter.worker.page import MEMORY_VERSION, ChangeHistory, Page, PageMemory
-from skitter.worker.retry import REDIRECTS
 
 if TYPE_CHECKING:
     from skitter.frontier.contract import Notes
