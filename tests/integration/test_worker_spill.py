@@ -43,11 +43,12 @@ def tree(pages, fanout):
 
 
 class Watched:
-    """A frontier that records how many requests it held at each call of ``lease``."""
+    """A frontier that records how many requests it held at each call of ``lease``, and the sizes of commits."""
 
     def __init__(self, frontier):
         self._frontier = frontier
         self.most = 0
+        self.commits = []
 
     def __getattr__(self, name):
         return getattr(self._frontier, name)
@@ -56,6 +57,10 @@ class Watched:
         status = await self._frontier.status()
         self.most = max(self.most, status.queued + status.delayed + status.leased)
         return await self._frontier.lease(*arguments)
+
+    async def commit(self, outcomes):
+        self.commits.append(len(outcomes))
+        return await self._frontier.commit(outcomes)
 
 
 @pytest.fixture
@@ -100,6 +105,14 @@ async def test_the_totals_of_a_worker_include_the_pages_that_waited_for_room(mak
     names = ("pages", "items", "bytes")
     assert committer.committed == {name: ran.counters[name] for name in names}
     assert committer.committed["pages"] == 500
+
+
+async def test_pages_that_wait_for_room_cause_no_calls_of_the_frontier(make_crawl):
+    """Such a call woke the worker, which asked for leases, which woke the committer, without any pause."""
+    crawl = make_crawl(tree(30, 10), max_queued=2, delay=0.01)
+    ran = await crawl.run()
+    assert (ran.state, ran.status.done) == (JobState.FINISHED, 30)
+    assert min(crawl.frontier.commits) > 0
 
 
 async def test_without_a_limit_the_same_crawl_fills_the_frontier(make_crawl):

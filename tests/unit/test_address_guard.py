@@ -415,6 +415,44 @@ async def test_a_name_is_looked_up_once_and_only_the_first_names_are(monkeypatch
     assert guard.allows("127.0.0.1")
 
 
+async def looking_up(monkeypatch, guard, url):
+    """Open the networks of a seed. Return the task, which waits for the name server, and the event of the answer."""
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def getaddrinfo(*_, **__):
+        asked.set()
+        await answered.wait()
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.1.1", 0))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    opening = asyncio.create_task(guard.open_for_seeds([url]))
+    await asked.wait()
+    return opening, answered
+
+
+async def test_a_seed_waits_for_the_network_that_another_seed_of_its_host_is_opening(monkeypatch):
+    guard = AddressGuard()
+    first, answered = await looking_up(monkeypatch, guard, "http://wiki/1")
+    second = asyncio.create_task(guard.open_for_seeds(["http://wiki/2"]))
+    second.add_done_callback(lambda _: opened.append(guard.allows("10.0.0.1")))
+    opened = []
+    await asyncio.sleep(0)
+    answered.set()
+    await asyncio.gather(first, second)
+    assert opened == [True]
+
+
+async def test_a_seed_opens_its_network_after_a_call_for_its_host_was_cancelled(monkeypatch):
+    guard = AddressGuard()
+    cancelled, answered = await looking_up(monkeypatch, guard, "http://wiki/1")
+    cancelled.cancel()
+    answered.set()
+    await asyncio.wait([cancelled])
+    assert cancelled.cancelled()
+    await guard.open_for_seeds(["http://wiki/2"])
+    assert guard.allows("10.0.0.1")
+
+
 async def test_look_ups_without_an_answer_have_one_budget_for_all_batches_of_seeds(monkeypatch):
     asked = []
 

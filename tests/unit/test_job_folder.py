@@ -1,5 +1,6 @@
 """The folder of a job: permissions of its socket, and reading its state."""
 
+import asyncio
 import os
 import threading
 from contextlib import nullcontext
@@ -7,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from skitter import Crawl, Spider
 from skitter.errors import UsageError
+from skitter.frontier.embedded.lock import OwnerLock
 from skitter.run import job_access
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.job_access import find_job
@@ -38,6 +41,19 @@ def test_a_folder_of_sockets_that_others_may_change_is_refused(tmp_path, monkeyp
     monkeypatch.setattr(os, "getuid", lambda: other)
     with pytest.raises(UsageError, match=f"skitter-{other}"):
         _ = job.socket
+
+
+async def test_a_run_without_a_folder_for_its_socket_does_not_keep_the_lock_of_its_frontier(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / f"skitter-{os.getuid()}").write_text("")
+    home = tmp_path / ("long" * 30)
+    with pytest.raises(UsageError, match="is not a folder that only you can use"):
+        await Crawl(JobSpec(job="job", spider=Spider, home=home), spider_class=Spider).run()
+    lock = OwnerLock(home / "job" / "frontier.db")
+    await asyncio.to_thread(lock.acquire)
+    await asyncio.to_thread(lock.release)
 
 
 SPELLINGS = {

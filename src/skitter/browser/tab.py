@@ -44,7 +44,7 @@ from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
-from skitter.web.headers import media_type, parse_length
+from skitter.web.headers import REDIRECTS, media_type, parse_length
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession, Dialog, Page
@@ -61,7 +61,6 @@ _COLLECTION_INTERVAL = 10
 """Number of pages of a tab between two garbage collections. By itself, a renderer keeps about 2.5 MB of each page for a long
 time."""
 _CHUNK = 256 * 1024
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _EMPTY = frozenset({204, 205, 304})
 _HARMLESS = ("http:", "https:", "javascript:", "blob:", "data:", "mailto:", "tel:", "sms:")
 _BROWSERS_OWN = frozenset({"cookie", "host", "content-length", "connection", "accept-encoding", "user-agent"})
@@ -625,7 +624,7 @@ class Tab:
             load.end(Aborted("the header hook rejected the response"))
             return await self._fail(event)
         if (
-            (status in _REDIRECTS and load.header("location"))
+            (status in REDIRECTS and load.header("location"))
             or status in _EMPTY
             or load.request.method == "HEAD"
         ):

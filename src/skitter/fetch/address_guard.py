@@ -109,6 +109,9 @@ class AddressGuard:
         self._notes = notes
         self._known: dict[str, bool] = {}
         self._seed_hosts: set[str] = set()
+        """Hosts of seeds whose networks are open already."""
+        self._opening = asyncio.Lock()
+        """Held while networks are opened, so that a call for the same hosts waits for it."""
         self._listed_proxies: set[str] = set()
 
     # --- decisions -------------------------------------------------------------------------------------
@@ -170,20 +173,21 @@ class AddressGuard:
         if not self._seeds_open:
             return
         hosts = {host_of(url): url for url in urls}
-        new = [hosts[host] for host in hosts.keys() - self._seed_hosts]
-        if not new:
+        if hosts.keys() <= self._seed_hosts:
             return
-        if len(self._seed_hosts) > _MAX_REMEMBERED:
-            self._seed_hosts.clear()
-        self._seed_hosts.update(hosts)
-        literals = [(url, literal_address(url)) for url in new]
-        names = [url for url, ip in literals if ip is None][: self._lookups_left]
-        self._lookups_left -= len(names)
-        found = {network for _, ip in literals if ip is not None for network in networks_of(ip)}
-        found |= await self._look_up(names)
-        if found - self._opened:
-            self._open(found)
-            await self._share()
+        async with self._opening:
+            new = [hosts[host] for host in hosts.keys() - self._seed_hosts]
+            literals = [(url, literal_address(url)) for url in new]
+            names = [url for url, ip in literals if ip is None][: self._lookups_left]
+            self._lookups_left -= len(names)
+            found = {network for _, ip in literals if ip is not None for network in networks_of(ip)}
+            found |= await self._look_up(names)
+            if found - self._opened:
+                self._open(found)
+                await self._share()
+            if len(self._seed_hosts) > _MAX_REMEMBERED:
+                self._seed_hosts.clear()
+            self._seed_hosts.update(hosts)
 
     async def _look_up(self, urls: Iterable[str]) -> set[Network]:
         """Return the networks that seeds with host names open, within the time for lookups."""

@@ -11,7 +11,7 @@ from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, Forbidden
 from skitter.fetch.robots_rules import RobotsPolicy
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.headers import parse_retry_after, url_in_header
+from skitter.web.headers import REDIRECTS, THROTTLED, parse_retry_after, url_in_header
 from skitter.web.urls import normalize
 
 MAX_REDIRECTS = 5
@@ -149,7 +149,7 @@ async def fetch_robots(
 def redirect_target(response: Response) -> str | None:
     """Return the absolute URL to which a response redirects; ``None`` if it does not."""
     location = response.headers.get("Location")
-    if response.status not in (301, 302, 303, 307, 308) or not location:
+    if response.status not in REDIRECTS or not location:
         return None
     target = normalize(url_in_header(location), response.url)
     return target if target is not None and target.startswith(("http://", "https://")) else None
@@ -163,7 +163,7 @@ def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord 
         return RobotsRecord(RobotsState.UNAVAILABLE, now, settings.ttl)
     wish = parse_retry_after(response.headers.get("Retry-After"), now) or 0.0
     record = _unreachable(f"robots.txt returned {status}", settings, previous, wish)
-    return msgspec.structs.replace(record, throttled=status in (429, 503))
+    return msgspec.structs.replace(record, throttled=status in THROTTLED)
 
 
 def _unreachable(

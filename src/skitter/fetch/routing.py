@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
 from fnmatch import translate
 from typing import Any
 
@@ -139,13 +140,18 @@ class RoutingFetcher:
 
     async def open(self) -> None:
         """Open the default fetcher and the fetchers that rules name. Others are opened for their first request."""
-        for name in (self._name, *(rule.fetcher for _, rule in self._rules)):
-            await self._opened_fetcher(name)
+        try:
+            for name in (self._name, *(rule.fetcher for _, rule in self._rules)):
+                await self._opened_fetcher(name)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
-        for name in list(self._opened):
-            self._opened.discard(name)
-            await self._fetchers[name].close()
+        opened, self._opened = self._opened, set()
+        async with AsyncExitStack() as closing:  # closes all, even if closing one of them fails
+            for name in opened:
+                closing.push_async_callback(self._fetchers[name].close)
 
     def fetch(
         self,

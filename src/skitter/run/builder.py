@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -29,7 +30,7 @@ from skitter.secrets import credentials_in, referenced_argument, referenced_secr
 from skitter.settings import Settings, build_settings, frontier_settings
 from skitter.spider import Spider
 from skitter.stats import Stats
-from skitter.store.contract import ArchiveStore, Output, Store, StoreContext
+from skitter.store.contract import ArchiveStore, Output, Store, StoreContext, close_all
 from skitter.store.outputs import archive_stores_for, open_output, stores_for
 from skitter.worker import WorkerParts
 from skitter.worker.callbacks import CallbackNames, CallbackRunner
@@ -266,7 +267,7 @@ class JobBuilder:
             str(self.folder.path),
             settings.politeness(),
             frontier_settings(settings),
-            joining,
+            joining=joining,
         )
 
     def guard(self, notes: Notes | None = None) -> AddressGuard:
@@ -370,23 +371,17 @@ class JobBuilder:
         self.is_fleet = frontier.shared
         worker_module = await asyncio.to_thread(load_worker_modules)
         hooks = self.hooks()
-        outputs = await self._item_writer(name, hooks)
-        if self._overrides.make_worker is not None:
-            links = self.link_collector(info)
-            foreign_worker = self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
-            try:
-                return await self._run(foreign_worker)
-            finally:
-                await outputs.close()
-        parts = await self._worker_parts(frontier, info, name, hooks, outputs)
-        worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
-        try:
+        async with AsyncExitStack() as opened:
+            outputs = await self._item_writer(name, hooks)
+            opened.push_async_callback(outputs.close)
+            if self._overrides.make_worker is not None:
+                links = self.link_collector(info)
+                return await self._run(
+                    self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
+                )
+            parts = await self._worker_parts(frontier, info, name, hooks, outputs, opened)
+            worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
             return await self._run(worker)
-        finally:
-            await parts.fetcher.close()
-            await outputs.close()
-            if parts.tracer is not None:
-                await parts.tracer.close()
 
     async def _item_writer(self, worker: str, hooks: Hooks) -> ItemWriter:
         """Open the stores and archives of one worker, and return their writer."""
@@ -394,12 +389,23 @@ class JobBuilder:
         if isinstance(self.spider, OutputRouter):
             routed = RoutedStores(self.spider, self._store_context(worker))
         archives = await self.open_archives(worker)
-        return ItemWriter(await self.open_stores(worker), hooks, routed, archives)
+        try:
+            stores = await self.open_stores(worker)
+        except BaseException:
+            await close_all(archives)
+            raise
+        return ItemWriter(stores, hooks, routed, archives)
 
     async def _worker_parts(
-        self, frontier: Frontier, info: JobInfo, name: str, hooks: Hooks, outputs: ItemWriter
+        self,
+        frontier: Frontier,
+        info: JobInfo,
+        name: str,
+        hooks: Hooks,
+        outputs: ItemWriter,
+        opened: AsyncExitStack,
     ) -> WorkerParts:
-        """Return the parts of one worker. Its fetcher is open."""
+        """Return the parts of one worker. Its fetcher and its tracer are open, and ``opened`` closes them."""
         sharing = await self._cookie_sharing(frontier)
 
         def make_fetcher() -> tuple[AddressGuard, JobCookies, Fetcher]:
@@ -415,6 +421,8 @@ class JobBuilder:
 
             keeper = CookieKeeper(cookies.jars, frontier.notes, partial(_begin_sharing, frontier))
         tracer = await self._tracer(frontier, info, name) if self.settings.tracing else None
+        if tracer is not None:
+            opened.push_async_callback(tracer.close)
         files = await asyncio.to_thread(self.open_files_store) if self.settings.files_store else None
         site_file_fetcher = fetcher
         if outputs.has_archives:
@@ -422,20 +430,21 @@ class JobBuilder:
 
             site_file_fetcher = RecordingFetcher(fetcher, outputs.add_capture)
         await fetcher.open()
+        opened.push_async_callback(fetcher.close)
         return WorkerParts(
-            self.spider,
-            self.settings,
-            self.link_collector(info),
-            hooks,
-            fetcher,
-            site_file_fetcher,
-            outputs,
-            guard,
-            cookies.access,
-            sharing,
-            keeper,
-            files,
-            tracer,
+            spider=self.spider,
+            settings=self.settings,
+            links=self.link_collector(info),
+            hooks=hooks,
+            fetcher=fetcher,
+            site_file_fetcher=site_file_fetcher,
+            outputs=outputs,
+            guard=guard,
+            cookies=cookies.access,
+            sharing=sharing,
+            cookie_keeper=keeper,
+            files=files,
+            tracer=tracer,
         )
 
     async def _run(self, worker: RunnableWorker) -> JobState:
@@ -530,8 +539,12 @@ class JobBuilder:
         return [open_output(target) for target in self.spec.outputs]
 
     async def _opened(self, worker: str, stores: Sequence[_StoreT]) -> Sequence[_StoreT]:
-        for store in stores:
-            await store.open(self._store_context(worker))
+        for number, store in enumerate(stores):
+            try:
+                await store.open(self._store_context(worker))
+            except BaseException:
+                await close_all(stores[:number])
+                raise
         return stores
 
     def _store_context(self, worker: str) -> StoreContext:

@@ -269,8 +269,8 @@ class Crawl:
             await asyncio.to_thread(folder.check, self.spec)
         for problem in await asyncio.to_thread(self._warnings):
             log.warning("spider %s: %s", self._builder.spider.name, problem)
-        info = await frontier.open()
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
+        info = await frontier.open()
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             found = (await frontier.status()).counters.get("items", 0)
@@ -316,9 +316,7 @@ class Crawl:
         """Return the probable mistakes in the spider. Reads its file."""
         try:
             return warnings_about(self._builder.spider, self.spec.arguments)
-        except (
-            Exception
-        ):  # a spider may have attributes of any kind, and its run does not depend on this check
+        except Exception:  # attributes of a spider may be of any kind; its run does not need the warnings
             log.debug("cannot look for mistakes in the spider", exc_info=True)
             return []
 
@@ -465,7 +463,7 @@ class Crawl:
             from skitter.run.supervisor import Supervisor, WorkerCommand  # noqa: PLC0415 - one worker needs none
 
             commands = [
-                WorkerCommand(self.spec, os.getpid(), frontier.shared, self._log, queues)
+                WorkerCommand(self.spec, os.getpid(), shared=frontier.shared, log=self._log, queues=queues)
                 for queues in queue_lists
             ]
             self._supervisor = Supervisor(commands, frontier.abandon, self._forked)

@@ -162,7 +162,7 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
     if shared is not None:
         async with _opened(shared) as info:
             busy = folder.is_being_run() or await shared.reports.workers() or (await shared.status()).leased
-            yield OpenFrontier(shared, True, info) if busy else None
+            yield OpenFrontier(shared, live=True, info=info) if busy else None
         return
     frontier = remote_frontier(folder.socket)
     try:
@@ -171,7 +171,7 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
         yield None
         return
     try:
-        yield OpenFrontier(frontier, True, info)
+        yield OpenFrontier(frontier, live=True, info=info)
     finally:
         await frontier.close()
 
@@ -196,7 +196,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
     shared = _shared_frontier(folder)
     if shared is not None:
         async with _opened(shared) as info:
-            yield OpenFrontier(shared, False, info)
+            yield OpenFrontier(shared, live=False, info=info)
         return
     lock = folder.lock()
     lock.acquire()
@@ -204,7 +204,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
         spec.reads_references = False  # nothing is fetched
         frontier = make_frontier(spec.frontier, JobBuilder(spec).frontier_context())
         async with _opened(frontier) as info:
-            yield OpenFrontier(frontier, False, info)
+            yield OpenFrontier(frontier, live=False, info=info)
     finally:
         lock.release()
 

@@ -222,5 +222,5 @@ class JobOutputs:
         folder, durability = self._builder.folder, self._builder.settings.durability
         sections = tuple(self._sections[self._locations[target]])
         return OutputContext(
-            self._spec.created_as, str(folder.path), durability, sections, self._builder.is_fleet
+            self._spec.created_as, str(folder.path), durability, sections, fleet=self._builder.is_fleet
         )

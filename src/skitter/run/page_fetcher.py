@@ -20,9 +20,10 @@ from skitter.response import Response
 from skitter.run.builder import JobBuilder
 from skitter.run.job import JobSpec
 from skitter.secrets import authorization_of_userinfo
+from skitter.web.headers import REDIRECTS
 from skitter.web.urls import normalize, remedy_without_scheme, split_userinfo
 from skitter.worker.callbacks import CallbackRunner, describe
-from skitter.worker.retry import REDIRECTS, RedirectError, redirected
+from skitter.worker.retry import RedirectError, redirected
 
 
 class PageFetcher:
@@ -43,8 +44,10 @@ class PageFetcher:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._robots.close()
-        await self._fetcher.close()
+        try:
+            await self._robots.close()
+        finally:
+            await self._fetcher.close()
 
     async def fetch(self, request: Request | str) -> Response:
         """Fetch a page. Any status is a response.

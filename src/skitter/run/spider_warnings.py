@@ -161,9 +161,8 @@ def _set_in_meta(code: CodeType) -> Iterator[str]:
     keys = META_VALUES.keys() & _constants_of(code)
     if not keys:
         return
-    passes_meta = any(
-        "meta" in group for group in code.co_consts if isinstance(group, tuple)
-    )  # keyword arguments
+    # The names of keyword arguments are a constant.
+    passes_meta = any("meta" in group for group in code.co_consts if isinstance(group, tuple))
     if passes_meta or {"update", "setdefault"} & set(code.co_names):
         yield from keys
     steps = [*dis.get_instructions(code)]

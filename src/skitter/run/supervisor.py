@@ -176,7 +176,14 @@ class WorkerProcess:
             raise
         finally:
             os.close(write_end)
-        name = await asyncio.to_thread(worker_name, suffix, process.pid)  # reads files
+        try:
+            name = await asyncio.to_thread(worker_name, suffix, process.pid)  # reads files
+        except BaseException:  # another worker has failed, for example
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            os.close(read_end)
+            raise
         return cls(name, process, read_end, on_ready)
 
     @property

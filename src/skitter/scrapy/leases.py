@@ -30,10 +30,10 @@ from skitter.frontier.records import Entry, LinkBatch, Resolution
 from skitter.item import UnpackedItem, class_paths, item_kind
 from skitter.request import Request
 from skitter.scrapy.start_requests import StartRequests
-from skitter.web.headers import parse_retry_after
+from skitter.web.headers import THROTTLED, parse_retry_after
 from skitter.worker.callbacks import describe_internal, describe_plain, traceback_of
 from skitter.worker.page import Page
-from skitter.worker.retry import DONE, THROTTLED, RetryDecision
+from skitter.worker.retry import DONE, RetryDecision
 from skitter.worker.timings import FETCH, WAIT
 
 if TYPE_CHECKING:

@@ -197,12 +197,12 @@ class Node:
         if job is None or job.run is None or job.run.id != run or not job.is_active:
             return
         config = self._jobs.config
-        secrets = secrets_among({"arguments": job.arguments, "settings": job.settings})
+        job_secrets = secrets_among({"arguments": job.arguments, "settings": job.settings})
         # A node that erases logs waits until an announced run has ended.
         buffer = self._logs[run] = LogBuffer(
             run,
             config.log(run, self.name),
-            self._redactor.knowing(secrets),
+            self._redactor.knowing(job_secrets),
             self.name,
             self._log_level,
             self._batches,

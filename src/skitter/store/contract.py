@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -163,6 +164,13 @@ def buffering_of(stores: Iterable[Store]) -> Buffering | None:
     return Buffering(
         max(buffering.items for buffering in wanted), max(buffering.seconds for buffering in wanted)
     )
+
+
+async def close_all(stores: Iterable[Store]) -> None:
+    """Close stores in order. If one of them raises an error, close the others too, and then raise it."""
+    async with AsyncExitStack() as closing:
+        for store in reversed([*stores]):
+            closing.push_async_callback(store.close)
 
 
 class Output(ABC):

@@ -178,9 +178,8 @@ def _decode_in_parts(body: bytes, encoding: str) -> str:
     view = memoryview(body)
     windows = (view[start : start + _PART] for start in range(0, len(body), _PART))
     try:
-        if (
-            table := _single_byte_table(encoding)
-        ) is not None:  # avoids calling an error handler for each byte
+        # A table avoids calling an error handler for each byte.
+        if (table := _single_byte_table(encoding)) is not None:
             return "".join(codecs.charmap_decode(window, "strict", table)[0] for window in windows)
         if codecs.lookup(encoding).name == "gb18030":  # w3lib's error handler needs whole characters
             between = re.compile(rb".{0,%d}[\x00-\x7f]{6}[\x00-\x2f]|.+" % _PART, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Headers, parsed on demand, and the media types that Content-Type names."""
+"""Headers, parsed on demand, the media types that Content-Type names, and statuses with a meaning for clients."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 from multidict import CIMultiDict, CIMultiDictProxy
 
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+"""Statuses of redirects to the URL in ``Location`` (RFC 9110, 15.4)."""
+THROTTLED = frozenset({429, 503})
+"""Statuses of a server that throttles its clients (RFC 6585, 4; RFC 9110, 15.6.4)."""
 Headers = CIMultiDictProxy[str]
 """Read-only mapping with case-insensitive names, in the order received; ``getall`` returns every value of a repeated name."""
 

@@ -52,10 +52,7 @@ class UpaParser(UrlParser):
         """See :meth:`UrlParser.parse`."""
         try:
             parsed = self._url.parse(url) if base is None else self._url.parse(url, self._known_base(base))
-        except (
-            RuntimeError,
-            TypeError,
-        ):
+        except (RuntimeError, TypeError):
             # An invalid base, or a lone surrogate, which no compiled parser accepts.
             return None
         return None if parsed is None else str(parsed.href)

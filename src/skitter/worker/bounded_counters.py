@@ -18,6 +18,8 @@ from skitter.stats import USER
 if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.worker.page import Page
 
+VIOLATIONS = "invalid/"
+"""Counters ``invalid/FIELD/KIND``: violations of the schema of items in a field."""
 VALUES = "values/"
 """Counters ``values/FIELD/DIGEST``: items with a certain value in a field."""
 CLASSES = "item_class/"
@@ -76,6 +78,6 @@ class BoundedCounters:
 
 def _group_of(name: str) -> str:
     """Return the group of a counter; empty if the number of names like it is not bounded."""
-    if name.startswith((USER, "invalid/", CLASSES)):
+    if name.startswith((USER, VIOLATIONS, CLASSES)):
         return name[: name.index("/") + 1]
     return name[: name.rindex("/") + 1] if name.startswith(VALUES) else ""

@@ -104,7 +104,7 @@ class Committer:
         if not self._after_save_hooks:
             page.response = None  # free the body: many pages may wait, and a body is larger than its items
         if self._outputs.buffering is not None and not self._waiting:
-            self._waiting_since = asyncio.get_running_loop().time()
+            self._waiting_since = self._loop.time()
         if page.trace is not None:
             self._traces[page.lease.id] = page.trace
         self._waiting.append(page)
@@ -129,8 +129,8 @@ class Committer:
 
     async def _run(self) -> None:
         while self._waiting or self._busy or not self._closing:
-            if self._spill:
-                self._inflight.close(await self._commit_spilled())
+            if self._spill and (ended := await self._commit_spilled()):
+                self._inflight.close(ended)
             if not self._can_commit():
                 self._wakeup.clear()
                 await self._wakeup.wait()
@@ -195,13 +195,12 @@ class Committer:
 
     async def _fill_buffer(self, buffering: Buffering) -> None:
         """Wait until the buffer is full, the first page has waited long enough, or no other page can arrive."""
-        loop = asyncio.get_running_loop()
         while (
             not self._closing
             and self._waiting_items < buffering.items
             and len(self._waiting) < self._inflight.held
         ):
-            left = self._waiting_since + buffering.seconds - loop.time()
+            left = self._waiting_since + buffering.seconds - self._loop.time()
             if left <= 0:
                 return
             self._wakeup.clear()
@@ -241,6 +240,8 @@ class Committer:
             self._inflight.spill(spilled_ids)
             outcomes = [outcome for outcome in outcomes if outcome.lease_id not in spilled_ids]
             pages = [page for page in pages if page.lease.id not in spilled_ids]
+            if not pages:
+                return
         if self._partitions is None:
             await self._close_leases(pages, outcomes)
         else:
@@ -261,9 +262,9 @@ class Committer:
         if after is not None:
             await asyncio.wait([after])
         uncounted, self._uncounted = self._uncounted, {}
-        if uncounted and outcomes:
+        if uncounted:
             _add_counters(outcomes[0].counters, uncounted)
-        if outcomes and self._links.traps is not None:
+        if self._links.traps is not None:
             outcomes[0].compared_pages.extend(self._links.traps.take_compared())
         began, cache_generation = self._loop.time(), self._links.cache.generation
         accepted = await self._frontier.commit(outcomes)
@@ -273,7 +274,7 @@ class Committer:
         _add_counters(self._uncounted, counters)
         if self._traces:
             self._end_traces(outcomes, accepted, seconds)
-        if uncounted and not (accepted and accepted[0]):
+        if uncounted and not accepted[0]:
             _add_counters(self._uncounted, uncounted)
         for page, is_accepted in zip(pages, accepted, strict=True):
             if not is_accepted:
@@ -318,7 +319,7 @@ class Committer:
             part[1].append(outcome)
         for partition, part in parts.items():
             earlier = self._busy.get(partition)
-            task = asyncio.get_running_loop().create_task(self._close_leases(*part, after=earlier))
+            task = self._loop.create_task(self._close_leases(*part, after=earlier))
             self._busy[partition] = task
             task.add_done_callback(partial(self._partition_done, partition))
         if parts:
@@ -340,6 +341,8 @@ class Committer:
                 break
             self._spill.drop_first()
             pages.append(first)
+        if not pages:
+            return []
         outcomes, began = [page.outcome for page in pages], self._loop.time()
         accepted = await self._frontier.commit(outcomes)
         if self._traces:

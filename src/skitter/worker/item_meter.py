@@ -14,7 +14,7 @@ import xxhash
 from skitter.errors import SkitterError
 from skitter.item import item_fields
 from skitter.settings import Settings
-from skitter.worker.bounded_counters import VALUES
+from skitter.worker.bounded_counters import VALUES, VIOLATIONS
 
 if TYPE_CHECKING:
     from skitter.item_schema import ItemSchema
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COVERED = "coverage/"
 """Counters ``coverage/FIELD``: items with a value in a field."""
 INVALID = "invalid"
-"""Counter of items that violate the schema; ``invalid/FIELD/KIND`` counts the violations."""
+"""Counter of items that violate the schema."""
 MAX_FIELD = 60
 """Maximum length of a field name within the name of a counter of violations."""
 Policy = Literal["keep", "drop", "fail"]
@@ -82,7 +82,7 @@ class ItemMeter:
             if violations:
                 page.count(INVALID)
                 for field, kind in violations:
-                    page.count_bounded(f"{INVALID}/{field[:MAX_FIELD]}/{kind}")
+                    page.count_bounded(f"{VIOLATIONS}{field[:MAX_FIELD]}/{kind}")
                 if self._policy == "fail":
                     field, kind = violations[0]
                     raise InvalidItem(f"{kind} in field {field!r}" if field else kind)

@@ -22,8 +22,8 @@ log = logging.getLogger("skitter.crawl")
 class LeaseLoop:
     """Runs the parts of a worker that do not depend on how a leased request is processed.
 
-    Call :meth:`release` after :meth:`run`, even if it failed. Then close the resources of the requests in progress, and
-    call :meth:`leave` last.
+    Call :meth:`release` at the end, even if :meth:`run` failed or was never called. Then close the resources of the
+    requests in progress, and call :meth:`leave` last.
     """
 
     def __init__(

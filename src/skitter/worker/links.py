@@ -12,6 +12,7 @@ import re
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -218,11 +219,11 @@ def _fields_without_url(request: Request) -> tuple[Any, ...]:
 class CallbackResult(msgspec.Struct):
     """Items and links of one page."""
 
-    items: list[Any]
-    entries: list[Entry]
+    items: list[Any] = []
+    entries: list[Entry] = []
     """Requests that were yielded one by one and that have too few common fields for a batch."""
-    batches: list[LinkBatch]
-    refused: defaultdict[str, int]
+    batches: list[LinkBatch] = []
+    refused: defaultdict[str, int] = msgspec.field(default_factory=partial(defaultdict, int))
     """Number of refused URLs, by reason."""
     links: int = 0
     """Number of links that were checked."""
@@ -346,7 +347,7 @@ class LinkCollector:
         :class:`~skitter.errors.RequestError` for a request that cannot be stored.
         """
         if found is None:
-            found = CallbackResult([], [], [], defaultdict(int))
+            found = CallbackResult()
         requests: list[Request] = []
         for result in results:
             kind = result.__class__
@@ -583,7 +584,7 @@ class LinkCollector:
 
     def _check_origin(self, url: str) -> tuple[str | None, str]:
         """Return the slot of a URL, or the reason to refuse its origin. The result is cached."""
-        if not url.startswith(("http://", "https://")):
+        if not url.startswith(_WEB_SCHEMES):
             return reasons.SCHEME, ""  # not cached: such URLs have no origin
         host = host_of(url)
         refusal = None if self._scope.admits_host(host) else reasons.HOST
@@ -669,7 +670,7 @@ class LinkCollector:
         url = normalize(request.url)
         if url is None:
             return reasons.UNPARSABLE
-        if not url.startswith(("http://", "https://")):
+        if not url.startswith(_WEB_SCHEMES):
             return reasons.SCHEME
         if "@" in url:
             url = _move_userinfo(url, request, changes)

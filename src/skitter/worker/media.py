@@ -29,12 +29,12 @@ from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
 from skitter.settings import Settings
 from skitter.store.media import DraftSource, FileDraft, FileRecord, MediaStore, suffix_of
-from skitter.web.headers import media_type, parse_length, strong_last_modified
+from skitter.web.headers import REDIRECTS, media_type, parse_length, strong_last_modified
 from skitter.web.inflate import CODINGS, InflateError, Inflater
 from skitter.web.urls import is_same_origin, normalize, origin_of, split_userinfo
 from skitter.worker.links import LinkCollector
 from skitter.worker.page import FILE, ITEMS, Page
-from skitter.worker.retry import DONE, REDIRECTS, RetryDecision, redirected
+from skitter.worker.retry import DONE, RetryDecision, redirected
 
 log = logging.getLogger("skitter.crawl")
 
@@ -328,9 +328,7 @@ class MediaPipeline:
         assert download is not None
         decision = await self._decide(download, before)
         if decision is not before:
-            page.counters.pop(f"failed/{before.error.partition(':')[0]}", None)
-            page.decision = DONE
-            page.finish(decision)
+            page.revise(decision)
             page.count("files/failed")
             log.warning("%s: no file: %s", download.url, before.error or "refused by robots.txt or a hook")
         request, work = download.request, download.work

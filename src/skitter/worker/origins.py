@@ -153,9 +153,7 @@ class Origins:
         """
         outage = self.outages.get(origin)
         if outage is None:
-            outage = self.outages[origin] = _Outage(began, error)
-            if len(self.outages) > _MAX_KNOWN:
-                self.outages.popitem(last=False)
+            outage = self._add_outage(origin, _Outage(began, error))
         if began >= outage.failed_at:  # otherwise concurrent requests report the same failure
             self._record(outage, origin, error, began)
         return self._decide(outage, origin, request, free=self.has_responded(origin))
@@ -166,12 +164,15 @@ class Origins:
         It is tried again after that time, or as soon as it responds to another request without such a wait.
         """
         error = _WaitTooLong(status, seconds)
-        outage = _Outage(time.monotonic(), error)
+        outage = self._add_outage(origin, _Outage(time.monotonic(), error))
         outage.given_up, outage.retry_at = True, outage.began + seconds
+        log.warning("%s asks for a long wait; its requests become dead letters: %s", origin, error)
+
+    def _add_outage(self, origin: str, outage: _Outage) -> _Outage:
         self.outages[origin] = outage
         if len(self.outages) > _MAX_KNOWN:
             self.outages.popitem(last=False)
-        log.warning("%s asks for a long wait; its requests become dead letters: %s", origin, error)
+        return outage
 
     def _record(self, outage: _Outage, origin: str, error: FetchError, began: float) -> None:
         settings, now = self._settings, time.monotonic()

@@ -196,6 +196,11 @@ class Page(msgspec.Struct, eq=False):
                 if not decision.free:
                     self.count("retried/" + kind)
 
+    def revise(self, decision: RetryDecision) -> None:
+        """Replace a decision of :meth:`finish`. If it was a failure, the failure no longer counts."""
+        self.counters.pop("failed/" + self.decision.error.partition(":")[0], None)
+        self.finish(decision)
+
     def drop(self) -> None:
         """Finish the page as done, without items and links."""
         self.items, self.entries, self.batches = [], [], []

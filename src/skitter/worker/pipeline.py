@@ -9,7 +9,6 @@ import asyncio
 import logging
 import random
 import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -44,7 +43,7 @@ from skitter.item import field_of, item_fields
 from skitter.links import Links
 from skitter.request import Request, decode_request, set_attempt
 from skitter.response import Response
-from skitter.web.headers import parse_retry_after
+from skitter.web.headers import REDIRECTS, THROTTLED, parse_retry_after
 from skitter.web.urls import origin_of
 from skitter.worker import WorkerParts
 from skitter.worker.callbacks import (
@@ -69,8 +68,6 @@ from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 from skitter.worker.page import FILE_CALLBACKS, Page, item_key_of
 from skitter.worker.retry import (
     DONE,
-    REDIRECTS,
-    THROTTLED,
     RedirectError,
     RetryDecision,
     StatusError,
@@ -283,7 +280,8 @@ class RequestPipeline:
             raise error  # not an error of user code: for example, the cookies of the job cannot be read
         lost = page.open_page.failure if page.open_page is not None else None
         if isinstance(lost, FetchError):  # an error of the page, not of the callback
-            return await self._fetch_failed(page, lost)
+            await self._fetch_failed(page, lost)
+            return
         page.forget_user_counts()
         kind = _KINDS.get(type(error)) or _kind_of_user_code(page)
         text = f"{kind}: {describe(error)}"
@@ -291,7 +289,6 @@ class RequestPipeline:
         decision = self._decide_failure(page, text, retryable=False)
         decision = msgspec.structs.replace(decision, traceback=traceback_of(error))
         await self._failed(page, error, decision)
-        return None
 
     def give_up(self, lease: Lease, error: Exception) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
@@ -390,7 +387,7 @@ class RequestPipeline:
         if traps is not None and traps.has_closed and page.request.depth and traps.is_closed(page.lease.url):
             return self._refuse_pattern(page, inflight)
         origins, url = self._origins, request.url
-        origin = url[: url.find("/", 8)]
+        origin = url[: url.find("/", 8)]  # the usual case: the start of the URL is a known origin
         has_responded = origins.has_responded(origin)
         if not has_responded:
             origin = origin_of(url)
@@ -703,7 +700,7 @@ class RequestPipeline:
         assert page.memory is not None
         results, hops = unpack_links(page.memory, page.request.url)
         if results:
-            found = CallbackResult([], [], [], defaultdict(int))
+            found = CallbackResult()
             if len(page.memory.links) > RESULTS_BATCH:  # even compressed, a link takes at least a byte
                 await self._collect_in_batches(results, page.request, found)
             else:
@@ -729,7 +726,7 @@ class RequestPipeline:
         began = time.perf_counter()
         streamed: CallbackResult | None = None
         if self._spider.streaming_callbacks and self._may_stream_links(page, response):
-            streamed = CallbackResult([], [], [], defaultdict(int))
+            streamed = CallbackResult()
             results = await self._run_streaming(page, callback(response, **request.cb_kwargs), streamed)
         else:
             results = await self.callbacks.run(callback, response, **request.cb_kwargs)
@@ -841,7 +838,7 @@ class RequestPipeline:
         body = b"" if response is None else response.body
         traps = self._links.traps
         is_duplicate = traps is not None and traps.is_duplicate(page.lease.url, body)
-        found = CallbackResult([], [], [], defaultdict(int), penalty=-1 if is_duplicate else 0)
+        found = CallbackResult(penalty=-1 if is_duplicate else 0)
         if len(body) > LARGE:
             await self._collect_in_batches(results, page.request, found)
         else:

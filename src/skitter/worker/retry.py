@@ -10,17 +10,14 @@ import msgspec
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
-from skitter.web.headers import url_in_header
+from skitter.web.headers import THROTTLED, url_in_header
 from skitter.web.urls import is_same_origin, may_carry_cookies, normalize
 
 if TYPE_CHECKING:  # a process without workers does not need it
     from skitter.response import Response
 
-THROTTLED = frozenset({429, 503})
-"""Statuses of a server that throttles its clients (RFC 6585, 4; RFC 9110, 15.6.4)."""
 _TRANSIENT = frozenset({408, 425, 500, 502, 504, 520, 521, 522, 523, 524})
 """Statuses that may be absent at the next attempt."""
-REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
 class StatusError(Exception):

@@ -27,9 +27,8 @@ from skitter.item import encode_item
 from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
-from skitter.web.headers import strong_last_modified
+from skitter.web.headers import REDIRECTS, strong_last_modified
 from skitter.worker.page import MEMORY_VERSION, ChangeHistory, Page, PageMemory
-from skitter.worker.retry import REDIRECTS
 
 if TYPE_CHECKING:
     from skitter.frontier.contract import Notes
@@ -71,9 +70,8 @@ _decode_followed = msgspec.msgpack.Decoder(_Followed).decode
 
 _SAMPLE_NOTE = "skitter:revisit-sample"
 SAMPLE_SIZE = 500
-"""Pages in a sample. The share of the pages that a pass fetches has a standard error of at most 2.2 percentage points
-
-(with a ``revisit_share`` of 0.5; 1.3 with 0.1)."""
+"""Pages in a sample. The share of the pages that a pass fetches then has a standard error of at most 2.2 percentage
+points (with a ``revisit_share`` of 0.5; 1.3 with 0.1)."""
 _SAVE_INTERVAL = 10.0
 """Seconds between two writes of the sample to the frontier."""
 

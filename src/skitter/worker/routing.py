@@ -22,6 +22,7 @@ from skitter.store.contract import (
     Store,
     StoreContext,
     buffering_of,
+    close_all,
 )
 from skitter.store.outputs import open_item_output, stores_for
 from skitter.store.selection import SelectingStore, counted_names
@@ -70,6 +71,9 @@ class RoutedStores:
         self._spider = spider
         self._context = context
         self._stores: dict[Route, list[Store]] = {}
+        """The open stores of each route."""
+        self._unopened: dict[Route, list[Store]] = {}
+        """The other stores of each route. If one cannot be opened, the next page of the route tries again."""
 
     @property
     def opened(self) -> list[Store]:
@@ -95,18 +99,20 @@ class RoutedStores:
         return groups
 
     async def _open(self, route: Route) -> list[Store]:
-        stores = self._stores.get(route)
-        if stores is None:
+        if route not in self._stores:
+            outputs = [open_item_output(target) for target in route]
+            self._unopened[route] = stores_for(outputs, fleet=self._context.fleet)
+            self._stores[route] = []
+        stores, unopened = self._stores[route], self._unopened[route]
+        if unopened:
             section = section_of(route)
             # Two stores of one worker may have the same target: each writes a separate part file.
             context = msgspec.structs.replace(
                 self._context, section=section, worker=f"{self._context.worker}-{section}"
             )
-            outputs = [open_item_output(target) for target in route]
-            stores = stores_for(outputs, fleet=self._context.fleet)
-            for store in stores:
-                await store.open(context)
-            self._stores[route] = stores
+            while unopened:
+                await unopened[0].open(context)
+                stores.append(unopened.pop(0))
         return stores
 
 
@@ -135,12 +141,8 @@ class ItemWriter:
 
     async def close(self) -> None:
         """Close all stores."""
-        for store in [
-            *self._stores,
-            *self._archives,
-            *(self._routed.opened if self._routed is not None else ()),
-        ]:
-            await store.close()
+        routed = () if self._routed is None else self._routed.opened
+        await close_all([*self._stores, *self._archives, *routed])
 
     @property
     def has_archives(self) -> bool:

@@ -16,6 +16,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 import xxhash
 
+from skitter import scope as reasons
 from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, SpiderError
 from skitter.fetch.address_guard import AddressGuard
@@ -198,10 +199,10 @@ class SeedLoader:
 
 
 _EXPLANATIONS = {
-    "host": "it is outside allowed_domains or the scope",
-    "pattern": "allow or deny excludes it",
-    "scheme": "only http and https are crawled",
-    "unparsable": "it is not a valid absolute URL",
+    reasons.HOST: "it is outside allowed_domains or the scope",
+    reasons.PATTERN: "allow or deny excludes it",
+    reasons.SCHEME: "only http and https are crawled",
+    reasons.UNPARSABLE: "it is not a valid absolute URL",
 }
 
 
@@ -222,7 +223,7 @@ def checked_entry(request: Request, spider: object | None, links: LinkCollector)
 
 def explain_refusal(reason: str, url: str) -> str:
     """Return the reason of a refusal with its meaning, and with the complete URL if only the scheme is missing."""
-    if reason == "unparsable" and re.match(_HOST, url) and normalize(with_scheme(url)):
+    if reason == reasons.UNPARSABLE and re.match(_HOST, url) and normalize(with_scheme(url)):
         return f"{reason}: did you mean {with_scheme(url)}?"
     return f"{reason}: {_EXPLANATIONS[reason]}" if reason in _EXPLANATIONS else reason
 
@@ -274,7 +275,7 @@ class ExternalSeedReader:
         self._source = source
         self._worker = worker
         self._read = read_scrapy_redis_seed if seed_format == "scrapy-redis" else read_seed
-        self._read_seed = None if spider is None else find_method(spider, "make_request_from_data")
+        self._convert = None if spider is None else find_method(spider, "make_request_from_data")
         self._links = links
         self._capacity = capacity if capacity is not None else QueueCapacity()
         self._guard = guard or AddressGuard()
@@ -315,10 +316,10 @@ class ExternalSeedReader:
             log.info("took %d seeds that other programs wrote", len(entries))
 
     def _requests_of(self, seed: ExternalSeed) -> Iterator[Request]:
-        if self._read_seed is None:
+        if self._convert is None:
             yield self._read(seed.value, priority=seed.priority)
             return
-        made = self._read_seed(seed.value)
+        made = self._convert(seed.value)
         for request in made if isinstance(made, Iterable) and not isinstance(made, (str, dict)) else [made]:
             if not isinstance(request, Request):
                 raise SpiderError(

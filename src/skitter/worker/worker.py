@@ -131,13 +131,12 @@ class Worker:
 
         Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
         """
-        control = self._control
-        await self._begin_pass((await self._frontier.status()).pass_number)
-        await self._call_hooks("on_start")
-        if self._cookie_keeper is not None:
-            control.start(self._cookie_keeper.run())
-        readers = [reader.run() for reader in self._seed_readers()]
         try:
+            await self._begin_pass((await self._frontier.status()).pass_number)
+            await self._call_hooks("on_start")
+            if self._cookie_keeper is not None:
+                self._control.start(self._cookie_keeper.run())
+            readers = [reader.run() for reader in self._seed_readers()]
             state = await self._lease_loop.run(self._load_seeds(), *readers)
         finally:
             await self._shut_down()

@@ -221,10 +221,11 @@ class IdentityFetcher:
             raise
 
     async def close(self) -> None:
-        for source in self._sources():
-            if isinstance(source, _Closable):
-                await source.close()
-        await self._fetcher.close()
+        async with contextlib.AsyncExitStack() as closing:  # closes all, even if closing one of them fails
+            closing.push_async_callback(self._fetcher.close)
+            for source in reversed(self._sources()):
+                if isinstance(source, _Closable):
+                    closing.push_async_callback(source.close)
 
     def _sources(self) -> list[Any]:
         sources = (
@@ -286,9 +287,8 @@ class IdentityFetcher:
             except NoProxyAvailable as error:
                 raise await _waited(error) from None
         if self._jar_per_proxy:
-            session = request.session.partition(_JAR_OF)[
-                0
-            ]  # after a redirect, the session is the name of a jar
+            # After a redirect, the session is the name of a jar.
+            session = request.session.partition(_JAR_OF)[0]
             proxy = changes.get("proxy", request.proxy) or ""
             changes["session"] = f"{session}{_JAR_OF}{label(proxy)}"
         return request.replace(**changes)
@@ -392,10 +392,10 @@ class IdentityRouter:
         await self._default.open()
 
     async def close(self) -> None:
-        for fetcher in self._fetchers.values():
-            await fetcher.close()
-        self._fetchers.clear()
-        await self._default.close()
+        fetchers, self._fetchers = self._fetchers, {}
+        async with contextlib.AsyncExitStack() as closing:  # closes all, even if closing one of them fails
+            for fetcher in (self._default, *fetchers.values()):
+                closing.push_async_callback(fetcher.close)
 
     def fetch(
         self,

@@ -11,6 +11,7 @@ import msgspec
 from skitter.errors import SettingsError
 from skitter.scope import EXACT, Scope
 from skitter.web.encoding import codec_of
+from skitter.web.headers import REDIRECTS
 
 ENVIRONMENT_PREFIX = "SKITTER_"
 """Prefix of the environment variables that override options."""
@@ -31,7 +32,6 @@ _SETTINGS = (
     "user_agent", "max_url_length", "cache_dir", "cache_ttl", "timeout", "proxy", "concurrency", "callback_threads",
 )  # fmt: skip
 """Options that have the name and the meaning of a setting of the job."""
-_REDIRECTS = (301, 302, 303, 307, 308)
 
 Pattern = str | re.Pattern[str]
 
@@ -110,8 +110,8 @@ class CollectorOptions(msgspec.Struct, frozen=True, kw_only=True):
         accepted = tuple(
             status
             for status in range(300, 600)
-            if (status in _REDIRECTS and not self.follow_redirects)
-            or (status not in _REDIRECTS and self.parse_http_error_response)
+            if (status in REDIRECTS and not self.follow_redirects)
+            or (status not in REDIRECTS and self.parse_http_error_response)
         )
         settings: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS} | {
             "headers": self.headers or None,

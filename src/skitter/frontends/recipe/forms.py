@@ -22,10 +22,9 @@ from skitter.frontends.recipe.validation import is_open
 from skitter.plugins import need
 from skitter.request import Request
 from skitter.response import Response
-from skitter.web.headers import url_in_header
+from skitter.web.headers import REDIRECTS, url_in_header
 from skitter.web.urls import host_of, may_carry_cookies, normalize
 from skitter.worker.hooks import HookAction
-from skitter.worker.retry import REDIRECTS
 
 
 def submit(

@@ -146,9 +146,8 @@ class Forwarder:
         """Start forwarding the requests in all outboxes."""
         if self._loop is None:
             self._loop = self._tasks.start(self._run())
-            for (
-                client
-            ) in self._partitions.clients:  # to know the number of replicas before anything is delivered
+            # To know the number of replicas before anything is delivered.
+            for client in self._partitions.clients:
                 self._confirming[client.number] = self._tasks.start(self._confirm(client))
 
     async def _run(self) -> None:

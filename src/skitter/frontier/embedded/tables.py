@@ -93,6 +93,21 @@ class RequestRow(NamedTuple):
     lost: int
 
 
+class _JobRow(NamedTuple):
+    """The record of the job that :meth:`SqliteTables.restore` reads, with the values of a job that has no record yet."""
+
+    state: str = JobState.RUNNING
+    done: int = 0
+    sequence: int = 0
+    seed_position: int = 0
+    seeds_done: int = 0
+    fingerprint_seed: int = 0
+    fingerprint_version: int = FINGERPRINT_VERSION
+    pass_number: int = 1
+    changes: str | None = None
+    """The setting ``changes`` with which the job was created, empty if it had none; ``None``: the job is new."""
+
+
 class StoredLimits(msgspec.Struct):
     """The limits of a slot as an earlier run left them. Most slots have none."""
 
@@ -160,15 +175,15 @@ class SqliteTables:
 
         Raises :class:`~skitter.errors.FrontierError` for fingerprints of another version.
         """
-        state, done, sequence, position, seeds_done, seed, version, number, changes = self._job()
-        if version != FINGERPRINT_VERSION:
+        job = self._job()
+        if job.fingerprint_version != FINGERPRINT_VERSION:
             raise FrontierError(
-                f"the job has fingerprints of version {version}, but this skitter uses version {FINGERPRINT_VERSION}",
+                f"the job has fingerprints of version {job.fingerprint_version}, but this skitter uses version {FINGERPRINT_VERSION}",
                 remedy="finish the job with the skitter version that started it, or start again with --fresh",
                 field="fingerprint_version",
             )
-        if changes is not None and changes != (options.changes or ""):
-            raise changed_mode(changes, options.changes or "", "the job")
+        if job.changes is not None and job.changes != (options.changes or ""):
+            raise changed_mode(job.changes, options.changes or "", "the job")
         self._follow_clock(now)
         self.apply_removals()
         killed = self.count("leases") > 0
@@ -176,17 +191,17 @@ class SqliteTables:
         failed, delayed, queued = self.count("dead"), self.count("delayed"), self.queued_by_slot()
         return StoredJob(
             # A stop applies to one run; a pause lasts until it is lifted.
-            state=JobState.RUNNING if state == JobState.STOPPING else JobState(state),
+            state=JobState.RUNNING if job.state == JobState.STOPPING else JobState(job.state),
             # The sum, not the stored total: the last owner may have been killed between the removal of rows and the
             # update of the total.
-            added=sum(map(itemgetter(0), queued.values())) + delayed + done + failed,
-            done=done, sequence=sequence + new_dead, seed_position=position, seeds_done=bool(seeds_done),
-            fingerprint_seed=seed % 2**64, failed=failed, delayed=delayed, next_due=self.next_due(),
+            added=sum(map(itemgetter(0), queued.values())) + delayed + job.done + failed,
+            done=job.done, sequence=job.sequence + new_dead, seed_position=job.seed_position, seeds_done=bool(job.seeds_done),
+            fingerprint_seed=job.fingerprint_seed % 2**64, failed=failed, delayed=delayed, next_due=self.next_due(),
             slot_keys=dict(self.file.execute("SELECT id, key FROM slots")), limits=self._limits(),
             queued=queued, delayed_by_slot=self.delayed_by_slot(), outputs=self.outputs(), counters=Counter(self.counters()),
             banned=set(self.banned()),
             stats=list(self.file.execute("SELECT * FROM stats")),
-            settings_changes=self.settings_changes(), pass_number=number, killed=killed,
+            settings_changes=self.settings_changes(), pass_number=job.pass_number, killed=killed,
         )  # fmt: skip
 
     def _follow_clock(self, now: float) -> None:
@@ -215,16 +230,9 @@ class SqliteTables:
         found = self.file.execute("SELECT clock FROM job").fetchone()
         return 0.0 if found is None else float(found[0])
 
-    def _job(self) -> tuple[str, int, int, int, int, int, int, int, str | None]:
-        query = (
-            "SELECT state, done, sequence, seed_position, seeds_done,"
-            " fingerprint_seed, fingerprint_version, pass_number, changes FROM job"
-        )
-        found: tuple[str, int, int, int, int, int, int, int, str] | None
-        found = self.file.execute(query).fetchone()
-        if found is None:
-            return (JobState.RUNNING, 0, 0, 0, 0, new_fingerprint_seed(), FINGERPRINT_VERSION, 1, None)
-        return found
+    def _job(self) -> _JobRow:
+        found = self.file.execute(f"SELECT {', '.join(_JobRow._fields)} FROM job").fetchone()  # noqa: S608 - our own names
+        return _JobRow(fingerprint_seed=new_fingerprint_seed()) if found is None else _JobRow._make(found)
 
     def _reclaim_leases(self, options: FrontierSettings, now: float) -> int:
         """Count a loss for each request that was leased. Return the number of those that became dead letters."""
