@@ -127,6 +127,28 @@ async def test_frames_are_read_on_a_site_that_requires_trusted_types(serve, tmp_
     assert (found, ran.letters) == ({"/": "in the frame"}, {})
 
 
+async def test_frames_are_read_if_they_are_in_a_shadow_root_or_still_loading(serve, tmp_path):
+    card = """<x-card></x-card><script>customElements.define('x-card', class extends HTMLElement {
+        connectedCallback() { this.attachShadow({mode: 'open'}).innerHTML = '<iframe src=/inner></iframe>'; }
+        });</script>"""
+    site = Scripted({
+        "/shadow": html(card),
+        "/loading": html("<iframe src=/unfinished></iframe>"),
+        "/inner": html("<h1>in the shadow</h1>"),
+        "/unfinished": html("<h1>unfinished</h1><img src=/image>"),
+        "/image": Answer(b"", delay=30),
+    })  # fmt: skip
+    url = serve(site).url_of
+    heading = "document.querySelector('iframe').contentDocument.querySelector('h1')"
+    ended = {"wait_until": "commit", "wait_for": Wait("iframe", function=heading)}
+    found, ran = await crawl_headings(
+        tmp_path,
+        [Request(url("/shadow")), Request(url("/loading"), browsing=ended)],
+        blocked_resources=[],
+    )
+    assert (found, ran.letters) == ({"/shadow": "in the shadow", "/loading": "unfinished"}, {})
+
+
 async def test_links_lead_where_the_browser_would_go(serve, tmp_path):
     link, move = "<a href=item>item</a>", "<script>history.pushState({}, '', '/app/list/2/')</script>"
     inner = "<a href=inner>inner</a><a href=/root>root</a><iframe src=/b/innermost></iframe>"
