@@ -44,8 +44,10 @@ _STAY = """() => {
   const open = window.open, submit = HTMLFormElement.prototype.submit;
   window.open = function openHere(url, name) {
     if (isFrame(name)) return open.call(window, url, name);
-    if (url && url !== 'about:blank') location.assign(url);
-    return null;
+    const go = target => location.assign(target);
+    if (url && url !== 'about:blank') return go(url), null;
+    const address = {assign: go, replace: go, set href(target) { go(target); }};
+    return {closed: false, focus() {}, close() {}, get location() { return address; }, set location(target) { go(target); }};
   };
   HTMLFormElement.prototype.submit = function () { stay(this, 'target'); submit.call(this); };
   addEventListener('click', event => stay(event.composedPath().find(node => node.href !== undefined), 'target'), true);
@@ -54,7 +56,8 @@ _STAY = """() => {
     if (event.submitter?.formTarget) stay(event.submitter, 'formTarget');
   }, true);
 }"""
-"""Makes links, forms and scripts open new windows in the current window instead.
+"""Makes links, forms and scripts open new windows in the current window instead. A script that opens an empty window, to give it an
+address later, gets an object that passes the address on.
 
 Chromium's own popup blocker does not stop windows that an action opens.
 """
