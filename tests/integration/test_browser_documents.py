@@ -96,9 +96,9 @@ async def test_a_page_whose_policy_forbids_eval_is_complete(serve, tmp_path, pol
 
 async def test_a_function_that_never_becomes_true_is_named_with_the_time_limit(serve, tmp_path):
     url = serve(Scripted({"/": html("<h1>page</h1>")})).url_of
-    wait = Wait(function="window.ready", timeout=0.5)
+    wait = Wait(function="() =>\n  window.ready", timeout=0.5)
     _, ran = await crawl(tmp_path, [Request(url("/"), browsing={"wait_for": wait})], max_retries=0)
-    assert ran.letters == {"/": "action: wait_for: window.ready is not true after 0.5 s"}
+    assert ran.letters == {"/": "action: wait_for: () => window.ready is not true after 0.5 s"}
 
 
 async def test_an_application_that_scrolls_an_element_is_complete(serve, tmp_path):

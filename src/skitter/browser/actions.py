@@ -152,7 +152,8 @@ async def _becomes_true(page: Page, expression: str, timeout: float | None) -> N
             while not await page.evaluate("value => !!value", await page.evaluate_handle(expression)):  # noqa: ASYNC110 - the page sends no event
                 await asyncio.sleep(_POLL_INTERVAL)
     except TimeoutError:
-        raise TimeoutError(f"{expression:.100} is not true after {timeout:g} s") from None
+        text = " ".join(expression.split())
+        raise TimeoutError(f"{text:.100} is not true after {timeout:g} s") from None
 
 
 async def _grows_after(page: Page, step: Any, timeout: float) -> bool:

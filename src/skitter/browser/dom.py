@@ -57,14 +57,14 @@ _SERIALIZE = (
     }
     if (node.localName === 'template') return [node.cloneNode(true)];
     const made = node.cloneNode(false);
-    copyInto(made, (node.shadowRoot || node).childNodes);
-    if (moved && node === firstBase) made.setAttribute('href', base);
-    if (moved && !firstBase && node === (doc.head || root)) addBase(made);
     if (!url) {
       for (const name of ['href', 'src', 'action', 'formaction', 'poster']) {
         if (made.hasAttribute(name)) try { made.setAttribute(name, new URL(made.getAttribute(name), base).href); } catch { }
       }
     }
+    copyInto(made, (node.shadowRoot || node).childNodes);
+    if (moved && node === firstBase) made.setAttribute('href', base);
+    if (moved && !firstBase && node === (doc.head || root)) addBase(made);
     const index = order.indexOf(node);
     if (index >= 0 && inFrame.has(index)) {
       const box = doc.createElement('div');
