@@ -67,16 +67,16 @@ async def test_a_window_that_a_click_opens_loads_nothing_but_the_request_in_its_
         "/script": html("<h1>script</h1><button id=go>go</button>" + script % "open('/new/2')"),
         "/late": html(
             "<h1>late</h1><button id=go>go</button>"
-            + script % "const w = open('about:blank'); if (w) w.location = '/taken'"
+            + script % "const w = open('about:blank'); setTimeout(() => w.location = '/new/3')"
         ),
     }
-    new = {f"/new/{number}": html(f"<h1>new {number}</h1>") for number in (1, 2)}
-    site = Scripted(pages | new | {"/taken": html("taken")})
+    new = {f"/new/{number}": html(f"<h1>new {number}</h1>") for number in (1, 2, 3)}
+    site = Scripted(pages | new)
     url = serve(site).url_of
     requests = [Request(url(path), browsing={"actions": [Click("#go"), Wait(seconds=1)]}) for path in pages]
     found, ran = await crawl(tmp_path, requests)
     assert ran.letters == {}
-    assert found == {"/new/1": "new 1", "/new/2": "new 2", "/late": "late"}
+    assert found == {"/new/1": "new 1", "/new/2": "new 2", "/new/3": "new 3"}
     assert dict(site.counts) == dict.fromkeys([*pages, *new], 1)
 
 

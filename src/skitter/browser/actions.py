@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _ELEMENT_TIMEOUT = 10_000.0
 """Milliseconds to wait for the element of an action."""
-_POLL_INTERVAL = 100.0
+_POLL_INTERVAL = 0.1
+"""Seconds between two evaluations of an expression that has to become true."""
 _BODY_TIMEOUT = 5.0
 """Seconds to wait at the end of a page for bodies that are still arriving."""
 _SIZE = "[document.documentElement.scrollHeight, document.getElementsByTagName('*').length].join()"
@@ -43,8 +44,10 @@ _STAY = """() => {
   const open = window.open, submit = HTMLFormElement.prototype.submit;
   window.open = function openHere(url, name) {
     if (isFrame(name)) return open.call(window, url, name);
-    if (url && url !== 'about:blank') location.assign(url);
-    return null;
+    const go = target => location.assign(target);
+    if (url && url !== 'about:blank') return go(url), null;
+    const address = {assign: go, replace: go, set href(target) { go(target); }};
+    return {closed: false, focus() {}, close() {}, get location() { return address; }, set location(target) { go(target); }};
   };
   HTMLFormElement.prototype.submit = function () { stay(this, 'target'); submit.call(this); };
   addEventListener('click', event => stay(event.composedPath().find(node => node.href !== undefined), 'target'), true);
@@ -53,11 +56,22 @@ _STAY = """() => {
     if (event.submitter?.formTarget) stay(event.submitter, 'formTarget');
   }, true);
 }"""
-"""Makes links, forms and scripts open new windows in the current window instead.
+"""Makes links, forms and scripts open new windows in the current window instead. A script that opens an empty window, to give it an
+address later, gets an object that passes the address on.
 
 Chromium's own popup blocker does not stop windows that an action opens.
 """
-_SCROLL = "window.scrollTo(0, document.documentElement.scrollHeight)"
+_SCROLL = """() => {
+  window.scrollTo(0, document.documentElement.scrollHeight);
+  let found = null, area = innerWidth * innerHeight / 2;
+  for (const element of document.querySelectorAll('body, body *')) {
+    const size = element.clientWidth * element.clientHeight;
+    if (size < area || element.scrollHeight <= element.clientHeight) continue;
+    if (/auto|scroll/.test(getComputedStyle(element).overflowY)) [found, area] = [element, size];
+  }
+  if (found) found.scrollTop = found.scrollHeight;
+}"""
+"""Scrolls the page and the largest element that fills at least half of the window. In many applications only an element scrolls."""
 
 
 async def perform(page: Page, action: Action, captured: dict[str, Any]) -> None:
@@ -115,28 +129,40 @@ async def _perform_action(page: Page, action: Action, captured: dict[str, Any]) 
 
 
 async def wait(page: Page, condition: Wait) -> None:
-    """Wait for a condition. Raises Playwright's TimeoutError after the time limit of the condition."""
+    """Wait for a condition. Raises a TimeoutError, Playwright's or Python's, after the time limit of the condition."""
     limit = 0.0 if condition.timeout is None else condition.timeout * 1000  # 0: the time limit of the page
     if condition.seconds:
         await asyncio.sleep(condition.seconds)
     if condition.selector:
         await page.wait_for_selector(condition.selector, state=condition.state, timeout=limit)
     if condition.function:
-        await page.wait_for_function(condition.function, timeout=limit, polling=_POLL_INTERVAL)
+        await _becomes_true(page, condition.function, condition.timeout or None)
     if condition.network_idle:
         await page.wait_for_load_state("networkidle", timeout=limit)
+
+
+async def _becomes_true(page: Page, expression: str, timeout: float | None) -> None:
+    """Wait until an expression, or a function, returns a true value. Raises TimeoutError after ``timeout`` seconds.
+
+    Playwright's ``wait_for_function`` evaluates the text again from within the page, which the Content-Security-Policy of many
+    sites forbids. A policy does not restrict calls from outside.
+    """
+    try:
+        async with asyncio.timeout(timeout):
+            while not await page.evaluate("value => !!value", await page.evaluate_handle(expression)):  # noqa: ASYNC110 - the page sends no event
+                await asyncio.sleep(_POLL_INTERVAL)
+    except TimeoutError:
+        text = " ".join(expression.split())
+        raise TimeoutError(f"{text:.100} is not true after {timeout:g} s") from None
 
 
 async def _grows_after(page: Page, step: Any, timeout: float) -> bool:
     """Return whether the page grows within ``timeout`` seconds after a step."""
     before = await page.evaluate(_SIZE)
     await step
-    expression = f"{_SIZE} !== {before!r}"
     try:
-        await page.wait_for_function(expression, timeout=timeout * 1000, polling=_POLL_INTERVAL)
-    except Exception as error:
-        if is_gone(error):
-            raise
+        await _becomes_true(page, f"{_SIZE} !== {before!r}", timeout)
+    except TimeoutError:
         return False
     return True
 

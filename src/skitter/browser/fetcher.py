@@ -36,7 +36,7 @@ from skitter.fetch.contract import (
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
-from skitter.request import Request
+from skitter.request import Request, fingerprint
 from skitter.response import Response
 from skitter.secrets import authorizations
 from skitter.web.urls import normalize
@@ -285,10 +285,12 @@ class BrowserFetcher:
             return captured
         kinds = {action.name: ".pdf" if isinstance(action, Pdf) else ".png"
                  for action in load.browsing.actions if isinstance(action, (Screenshot, Pdf))}  # fmt: skip
-        saved = dict(captured)
+        request, saved = load.request, dict(captured)
+        # The same URL may be fetched with other actions, or in another session.
+        identity = f"{request.url}\0{fingerprint(request, 0)!r}\0{request.session}\0{load.browsing}"
         for name, value in captured.items():
             if name in kinds and isinstance(value, bytes):
-                digest = hashlib.blake2b(f"{load.request.url}\0{name}".encode(), digest_size=10).hexdigest()
+                digest = hashlib.blake2b(f"{identity}\0{name}".encode(), digest_size=10).hexdigest()
                 path = Path(folder) / f"{digest}-{name}{kinds[name]}"
                 await asyncio.to_thread(_write, path, value)
                 saved[name] = str(path)

@@ -315,7 +315,7 @@ class Tab:
                 await load.race(page.evaluate("0"))  # what the action has announced arrives before the reply
             load.actions_done = number + 1
             await load.settle()
-        html, refreshes = await self._step(load, final_dom(page, self._session), "content")
+        html, refreshes = await self._step(load, final_dom(page, self._session, load.request.url), "content")
         if refreshes:
             load.announced = load.announced or load.url
         await load.settle()
