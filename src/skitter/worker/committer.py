@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
-from skitter._utils.concurrency import wait_until_set
+from skitter._utils.concurrency import cancel_and_wait, wait_until_set
 from skitter.frontier.contract import Frontier, Partitions
 from skitter.frontier.records import LinkBatch, Outcome, Resolution
 from skitter.item import OutputRange
@@ -123,8 +123,7 @@ class Committer:
             await self._run()
             self._raise_error()
         finally:
-            for task in self._busy.values():
-                task.cancel()
+            await cancel_and_wait(self._busy.values())  # no commit may follow the release of the leases
             self._spill.close()
 
     async def _run(self) -> None:

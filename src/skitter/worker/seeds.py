@@ -91,7 +91,7 @@ class SeedLoader:
         self._lock = asyncio.Lock()
 
     async def run(self) -> bool:
-        """Claim the seeds and load them. Return ``True`` if there was nothing to claim.
+        """Claim the seeds and load them. Return whether there were seeds to claim.
 
         Seeds that the scope refuses are counted and reported, and the others are loaded. Raises whatever ``start``
         raises, :class:`~skitter.errors.SpiderError` for a seed that is not a request, and
@@ -99,7 +99,7 @@ class SeedLoader:
         """
         claim = await self._frontier.claim_seeds(self._worker)
         if claim is None:
-            return True
+            return False
         self._batch, self._position, self._accepted = [], 0, claim.position
         self._failure = None
         self._refused, self._refusals = Counter(), []
@@ -117,7 +117,7 @@ class SeedLoader:
         if refused > len(self._refusals):
             log.warning("%d more seeds are refused and skipped", refused - len(self._refusals))
         log.info("loaded %d seed%s", self._accepted, "" if self._accepted == 1 else "s")
-        return False
+        return True
 
     async def _read_and_add(self, claim: SeedClaim) -> None:
         """Read all seeds, and add incomplete batches in the meantime.
