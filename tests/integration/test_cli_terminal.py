@@ -10,7 +10,7 @@ from cli_command import SHOP, run_in_terminal, skitter
 from skitter.cli.console import aligned, fitted
 from skitter.cli.live_view import live_table
 from skitter.cli.tables import status_lines, top_rows
-from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.records import FrontierStatus, JobState, SlotStatus
 from skitter.frontier.workers import WorkerReport, WorkerStatus
 from skitter.run.job_access import JobStatus
 from skitter.testing import Answer
@@ -50,6 +50,14 @@ def test_the_status_shows_the_wait_of_the_first_delayed_request():
     job = JobStatus(job="a", state="running", live=True, spider="s", outputs=[], frontier="", counts=counts)
     (line,) = [line for line in status_lines(job).splitlines() if line.startswith("delayed")]
     assert line.split(maxsplit=1)[1] == "2 (the first one for 3:20 min)"
+
+
+def test_the_status_shows_how_long_a_host_is_paused():
+    hosts = [SlotStatus("a.test", 40, 0, 0.0, 64.0), SlotStatus("b.test", 10, 0, 0.0, 0.0)]
+    counts = FrontierStatus(JobState.RUNNING, 50, 50, 0, 0, 0, 0, False, {}, 2, hosts, 0.0)
+    job = JobStatus(job="a", state="running", live=True, spider="s", outputs=[], frontier="", counts=counts)
+    (line,) = [line for line in status_lines(job).splitlines() if line.startswith("busiest")]
+    assert line.split(maxsplit=1)[1] == "a.test (40, paused for 1:04 min), b.test (10)"
 
 
 def test_the_status_names_once_what_the_workers_wait_for():

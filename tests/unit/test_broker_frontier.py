@@ -507,3 +507,17 @@ async def test_an_unexpected_error_of_a_place_ends_the_run(polled):
     with pytest.raises(ZeroDivisionError, match="a bug"):
         while True:
             await broker.wait(0.01)
+
+
+async def test_a_finished_job_runs_again_at_once_when_its_dead_letters_are_replayed(make, monkeypatch):
+    frontier, broker = await make()
+    await frontier.add([entry("a")], await seeds_in_one_step(frontier))
+    (a,) = await lease(frontier)
+    await frontier.commit([Outcome(a.id, Resolution.FAILED, error="status/404: not found")])
+    ended = await frontier.lease("w", 10, [FetchReport(a.id)])
+    assert ended.state is JobState.FINISHED
+    assert await frontier.dead_letters.replay() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(broker, "receive", list)  # the message is still on its way
+        assert (await frontier.lease("w", 10)).state is JobState.RUNNING
+    assert [again.url for again in await lease(frontier)] == [a.url]

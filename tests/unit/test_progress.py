@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from skitter.errors import UsageError
-from skitter.frontier.records import FrontierStatus, JobState
+from skitter.frontier.records import FrontierStatus, JobState, SlotStatus
 from skitter.observe.figures import amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line, progress_table
 from skitter.observe.summary import summary_of, summary_rows
@@ -60,6 +60,16 @@ def test_a_crawl_that_only_waits_says_for_how_long():
     assert progress_table("job", replace(look(), status=waiting)).caption.endswith(f"\n{remark}")
     for other in (replace(waiting, leased=1), replace(waiting, next_due=0.5)):
         assert "first one" not in progress_line(replace(look(), status=other))
+
+
+def test_a_crawl_whose_hosts_are_all_paused_says_for_how_long():
+    hosts = [SlotStatus("a.test", 40, 0, 0.0, 200.0), SlotStatus("b.test", 10, 0, 0.0, 64.0)]
+    waiting = replace(reading(), leased=0, slots=2, busiest=hosts)
+    remark = "all hosts are paused, b.test for 1:04 min"
+    assert progress_line(replace(look(), status=waiting)).endswith(f"; {remark}")
+    busy = [*hosts, SlotStatus("c.test", 1, 0, 0.0, 0.0)]
+    for other in (replace(waiting, leased=1), replace(waiting, busiest=busy, slots=3)):
+        assert "paused" not in progress_line(replace(look(), status=other))
 
 
 def test_without_a_terminal_a_line_is_logged_every_ten_seconds(caplog):

@@ -292,6 +292,7 @@ class Topic:
         await self._publish([self._channel.for_slot(slot) for slot in slots])
 
     async def _publish(self, messages: Sequence[OutgoingMessage]) -> None:
+        self._last = None  # with these requests, a finished job may be running again
         self._outbox.put(messages)
         await self._outbox.wait_below(1)
 

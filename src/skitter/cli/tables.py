@@ -10,7 +10,7 @@ import msgspec
 from skitter._utils.visible import visible
 from skitter.cli.console import aligned, fitted
 from skitter.frontier.options import SettingsChanges
-from skitter.frontier.records import DeadLetter, FrontierStatus
+from skitter.frontier.records import DeadLetter, FrontierStatus, SlotStatus
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
 from skitter.monitors import describe
@@ -163,9 +163,14 @@ def _counts(counts: FrontierStatus, *, live: bool) -> list[tuple[str, str]]:
         ("oldest lease", duration(counts.oldest_lease) if counts.oldest_lease else ""),
         ("active hosts", f"{counts.slots:,}" if counts.slots else ""),
         ("queues", ", ".join(f"{queue} ({waiting:,})" for queue, waiting in counts.queues.items())),
-        ("busiest", ", ".join(f"{slot.key} ({slot.queued:,})" for slot in counts.busiest[:5])),
+        ("busiest", ", ".join(map(_slot_text, counts.busiest[:5]))),
         ("refused", listed(kinds(counters, "refused"))),
     ]
+
+
+def _slot_text(slot: SlotStatus) -> str:
+    pause = f", paused for {duration(slot.paused_for)}" if slot.paused_for >= 1 else ""
+    return f"{slot.key} ({slot.queued:,}{pause})"
 
 
 def job_lines(jobs: Sequence[JobStatus]) -> str:

@@ -148,6 +148,10 @@ def _remarks(status: FrontierStatus) -> list[str]:
     # A shorter wait would be over before the user has read about it.
     if status.next_due >= 1 and not (status.queued or status.leased):
         remarks.append(f"all remaining requests are delayed, the first one for {duration(status.next_due)}")
+    paused = [slot for slot in status.busiest if slot.paused_for >= 1]
+    if paused and not status.leased and len(paused) == status.slots:
+        first = min(paused, key=lambda slot: slot.paused_for)
+        remarks.append(f"all hosts are paused, {first.key} for {duration(first.paused_for)}")
     return remarks
 
 
