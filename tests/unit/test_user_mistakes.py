@@ -1112,6 +1112,30 @@ async def test_a_key_of_meta_that_only_scrapy_uses_is_pointed_out_once(serve, tm
     assert "does not use meta" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("cookies", "settings", "count"),
+    [({}, {}, 1), ({"sid": "1"}, {}, 0), ({}, {"cookies": "none"}, 0)],
+    ids=["lost", "passed on", "only those of requests"],
+)
+async def test_cookies_that_are_not_passed_on_are_pointed_out_once(
+    serve, tmp_path, caplog, cookies, settings, count
+):
+    logging.getLogger("skitter").propagate = True
+
+    def parse(self, response):
+        yield Request(f"{response.url}a", cookies={"sid": "1"}, callback="logged_in")
+
+    def logged_in(self, response):
+        yield Request("http://127.0.0.1:1/of-another-site", max_retries=0)
+        yield response.follow_all(["/b", "/c"], callback="ignore", cookies=cookies)
+        yield response.follow("/d", callback="ignore", cookies=cookies)
+
+    attributes = {"logged_in": logged_in, "ignore": lambda self, response: None}
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, parse, custom_settings=settings, **attributes)
+    assert caplog.text.count("pass them with cookies=response.request.cookies") == count
+
+
 @dataclasses.dataclass
 class Photo:
     image_urls: list[str]
