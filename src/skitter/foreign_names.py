@@ -178,6 +178,13 @@ ATTRIBUTES = {
 }
 """What to write instead of an attribute or method that Scrapy's spiders may define and skitter never uses."""
 
+FEED_CALLBACKS = {
+    "parse_node": "skitter does not call parse_node: define parse(self, response), and loop over response.xpath('//item') "
+    "or response.feed()",
+    "parse_row": "skitter does not call parse_row: define parse(self, response), and loop over response.csv_rows()",
+}
+"""What to write instead of the callback of a spider for feeds."""
+
 HOOKS = {
     "close_spider": "on_stop(self, worker)",
     "open_spider": "on_start(self, worker)",
@@ -249,7 +256,12 @@ META_VALUES = {
 """What to read instead of a value that Scrapy puts into ``meta``."""
 
 ARGUMENTS = {
+    "clickdata": "write response.form({...}, click='[name=NAME]')",
+    "dont_click": "write response.form({...}, click=False)",
     "flags": "write meta",
+    "formcss": "write response.form({...}, css=...)",
+    "formid": "write response.form({...}, css='#ID')",
+    "formname": "write response.form({...}, css='form[name=NAME]')",
     "formdata": "write Request.form(url, {...}), or response.form({...}) for a form of the page",
 }
 """What to write instead of an argument of Scrapy's requests."""
@@ -261,6 +273,9 @@ SELECTOR_ARGUMENTS = {
 """What to write instead of an argument of Scrapy's selectors."""
 
 _CRAWL = "write `for item in skitter.iter_items(MySpider)`, or Crawl(JobSpec(job=..., spider=MySpider))"
+_AWAIT = "yield the request with a second callback, and pass in cb_kwargs what it has to know"
+_ENTRY = "the values of an entry are attributes: entry.url, entry.lastmod"
+_ERRBACK = "an errback receives the request and the exception: def failed(self, request, error)"
 _EXPORTER = "name an output with -o, such as -o items.csv"
 _FILES = "set files_store, and yield items with file_urls or image_urls"
 _PROCESSOR = "import it from itemloaders.processors"
@@ -275,7 +290,7 @@ NAMES = {
     "CsvItemExporter": _EXPORTER,
     "DontCloseSpider": "use the option --wait-for-seeds",
     "DropItem": "remove the item from items in the hook before_save",
-    "Failure": "an errback receives the request and the exception: def failed(self, request, error)",
+    "Failure": _ERRBACK,
     "Field": "write a dataclass or a dict",
     "FilesPipeline": _FILES,
     "FormRequest": "write response.form({...}), or Request.form(url, {...}) without a page",
@@ -334,9 +349,13 @@ MEMBERS = {
         "value": "errbacks receive the exception itself: write error in place of failure.value",
     },
     "Request": {
+        "check": _ERRBACK,  # def failed(self, failure, **options) receives the request as its failure
         "copy": "write request.replace()",
         "flags": "write meta",
         "from_curl": "write Request(url, method=..., headers=..., body=...)",
+        "getErrorMessage": _ERRBACK,
+        "request": _ERRBACK,
+        "value": _ERRBACK,
     },
     "Response": {
         "body_as_unicode": "write response.text",
@@ -344,9 +363,13 @@ MEMBERS = {
         "flags": "write meta",
         "ip_address": "write response.ip",
     },
+    "SitemapEntry": {"get": _ENTRY},
     "Spider": {
-        "crawler": "write self.settings and self.stats; hooks take the place of self.crawler.signals",
+        "crawler": "write self.settings and self.stats; hooks take the place of self.crawler.signals; in place of "
+        "engine.download(), yield the request with a second callback; in place of engine.close_spider(), set max_pages, "
+        "max_items or time_limit, or return HookAction.STOP from a hook",
         "settings": "read it in another method; __init__ runs before the settings are known",
+        "state": "pass values in meta or cb_kwargs, which are stored with the requests",
     },
     "Stats": {
         "get_value": "read it with `skitter stats JOB user/`; the counters of other workers are not known here",
@@ -494,9 +517,19 @@ def _remedy_for_name(name: str) -> str | None:
     return NAMES.get(name) or CRAWLEE_NAMES.get(name)
 
 
+_CALLS = {
+    "cannot create weak reference to 'Response' object": "import ItemLoader from itemloaders, and give the classes of Scrapy "
+    "response.selector",  # ItemLoader(response=response) of Scrapy
+    "object Request can't be used in 'await' expression": _AWAIT,
+    "'Request' object can't be awaited": _AWAIT,  # the same from Python 3.14 on
+    "'SitemapEntry' object is not subscriptable": _ENTRY,
+}
+"""What to write instead of a call or expression that raises a ``TypeError`` or ``RuntimeError`` with this text."""
+
+
 def _remedy_for_call(text: str) -> str | None:
-    if text == "cannot create weak reference to 'Response' object":  # ItemLoader(response=response) of Scrapy
-        return "import ItemLoader from itemloaders, and give the classes of Scrapy response.selector"
+    if text in _CALLS:
+        return _CALLS[text]
     if text.endswith(" must be instantiated with a selector"):  # ItemLoader(response=response) of itemloaders
         return "pass selector=response.selector to it"
     found = re.match(r"Selector\.__init__\(\) got an unexpected keyword argument '(.+)'$", text)

@@ -129,8 +129,8 @@ def _extensions(words: Words) -> frozenset[str]:
     return frozenset(extension.lower().removeprefix(".") for extension in _several(words))
 
 
-class Link(msgspec.Struct, frozen=True):
-    """A link of a page."""
+class Link(msgspec.Struct):
+    """A link of a page. ``process_links`` of a :class:`Rule` may change it."""
 
     url: str
     """Absolute URL, normalized and without its fragment."""
@@ -139,6 +139,9 @@ class Link(msgspec.Struct, frozen=True):
     fragment: str = ""
     nofollow: bool = False
     """Whether the element has ``rel=nofollow``."""
+
+    def __hash__(self) -> int:
+        return hash(msgspec.structs.astuple(self))
 
 
 @dataclass(frozen=True)

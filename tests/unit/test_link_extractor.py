@@ -145,6 +145,21 @@ async def results(spider, name, response, **arguments):
     return await runner.run(runner.find(spider, name), response, **arguments)
 
 
+class Changing(Spider):
+    rules = (Rule(LinkExtractor(allow=r"/book/\d$"), process_links="without_numbers"),)
+
+    def without_numbers(self, links):
+        for link in links:
+            link.url = link.url.rpartition("/")[0]
+            yield link
+
+
+async def test_process_links_may_change_the_links_as_in_scrapy(response):
+    (found,) = await results(Changing(), None, response)
+    assert set(found.hrefs) == {"http://h.test/book"}
+    assert len({Link("http://h.test/"), Link("http://h.test/"), Link("http://h.test/", "text")}) == 2
+
+
 async def test_rules_apply_to_start_pages_and_to_pages_of_rules_that_follow(response):
     first, second, third, single = await results(Ruled(), None, response)
     assert (first.hrefs, first.fields) == (

@@ -47,7 +47,15 @@ from skitter.run.spider_warnings import (
 )
 from skitter.settings import build_settings
 from skitter.stats import Stats
-from skitter.worker.callbacks import CallbackNames, describe, describe_plain, run_callback, unsupported_result
+from skitter.web.sitemap import SitemapEntry
+from skitter.worker.callbacks import (
+    CallbackNames,
+    CallbackRunner,
+    describe,
+    describe_plain,
+    run_callback,
+    unsupported_result,
+)
 from skitter.worker.hooks import POINTS, Hooks
 from skitter.worker.retry import StatusError
 
@@ -611,7 +619,11 @@ def test_results_that_are_not_yielded_are_found_with_their_lines():
         assert lost_results(own) == []
 
 
-PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/"))
+PAGE = Response("http://h.test/", body=b"<form></form>", request=Request("http://h.test/"))
+
+
+async def await_a_request():
+    await PAGE.follow("/a")
 
 
 @pytest.mark.parametrize(
@@ -668,12 +680,21 @@ PAGE = Response("http://h.test/", body=b"<p>", request=Request("http://h.test/")
         ("from skitter.spidermiddlewares.httperror import HttpError", "hooks"),
         ("from skitter.pipelines.images import ImagesPipeline", "files_store"),
         ("from skitter import TakeFirst", "itemloaders.processors"),
+        ("Ported().crawler.engine.download", "with a second callback"),
+        ("Ported().state['count']", "in meta or cb_kwargs"),
+        ("page.form({}, formid='login')", "css='#ID'"),
+        ("page.form({}, clickdata={'name': 'go'})", "click='[name=NAME]'"),
+        ("page.request.value", "failed(self, request, error)"),
+        ("SitemapEntry('http://h.test/')['lastmod']", "entry.lastmod"),
+        ("SitemapEntry('http://h.test/').get('lastmod')", "entry.lastmod"),
+        ("coroutine().send(None)", "with a second callback"),
     ],
 )
 def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(statement, remedy):
-    spider = {"skitter": skitter, "page": PAGE, "Ported": Ported, "StatusError": StatusError}
+    names = {"skitter": skitter, "page": PAGE, "coroutine": await_a_request}
+    names |= {kind.__name__: kind for kind in (Ported, SitemapEntry, StatusError)}
     with pytest.raises(Exception) as caught:
-        exec(statement, spider)
+        exec(statement, names)
     assert remedy in describe(caught.value)
     if remedy_for(caught.value) is not None:  # other errors carry their remedy
         assert remedy not in describe_plain(caught.value)
@@ -755,7 +776,7 @@ def test_other_names_have_no_such_remedy(statement):
 
 def test_the_names_of_scrapy_are_those_that_skitter_lacks():
     assert {*NAMES, *CRAWLEE_NAMES}.isdisjoint(skitter.__all__)
-    owners = {"Request": Request, "Response": Response, "Spider": Spider, "Stats": Stats,
+    owners = {"Request": Request, "Response": Response, "SitemapEntry": SitemapEntry, "Spider": Spider, "Stats": Stats,
               "CIMultiDictProxy": type(PAGE.headers), "str": str, "super": super, "Exception": StatusError}  # fmt: skip
     assert MEMBERS.keys() == owners.keys()
     for owner, names in (*MEMBERS.items(), *CRAWLEE_MEMBERS.items()):
@@ -1112,6 +1133,30 @@ async def test_a_key_of_meta_that_only_scrapy_uses_is_pointed_out_once(serve, tm
     assert "does not use meta" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("cookies", "settings", "count"),
+    [({}, {}, 1), ({"sid": "1"}, {}, 0), ({}, {"cookies": "none"}, 0)],
+    ids=["lost", "passed on", "only those of requests"],
+)
+async def test_cookies_that_are_not_passed_on_are_pointed_out_once(
+    serve, tmp_path, caplog, cookies, settings, count
+):
+    logging.getLogger("skitter").propagate = True
+
+    def parse(self, response):
+        yield Request(f"{response.url}a", cookies={"sid": "1"}, callback="logged_in")
+
+    def logged_in(self, response):
+        yield Request("http://127.0.0.1:1/of-another-site", max_retries=0)
+        yield response.follow_all(["/b", "/c"], callback="ignore", cookies=cookies)
+        yield response.follow("/d", callback="ignore", cookies=cookies)
+
+    attributes = {"logged_in": logged_in, "ignore": lambda self, response: None}
+    with caplog.at_level(logging.WARNING):
+        await crawled(serve, tmp_path, parse, custom_settings=settings, **attributes)
+    assert caplog.text.count("pass them with cookies=response.request.cookies") == count
+
+
 @dataclasses.dataclass
 class Photo:
     image_urls: list[str]
@@ -1202,6 +1247,21 @@ def test_a_class_within_a_function_is_named_as_the_cause(tmp_path):
         JobBuilder(spec)
     assert "spider_class=" in caught.value.remedy
     assert isinstance(JobBuilder(spec, Local).spider, Local)
+
+
+def test_an_argument_that_is_an_object_is_refused_by_its_name(tmp_path):
+    spec = JobSpec(job="own", spider="", home=str(tmp_path), arguments={"on_item": print})
+    with pytest.raises(UsageError, match="argument on_item cannot be stored with the job") as caught:
+        JobBuilder(spec, Ported)
+    assert "attribute of the spider class" in caught.value.remedy
+
+
+@pytest.mark.parametrize(("method", "remedy"), [("parse_row", "csv_rows"), ("parse_node", "response.feed")])
+def test_a_spider_for_feeds_of_scrapy_learns_what_to_call_in_parse(method, remedy):
+    feed = type("Feed", (Spider,), {method: lambda self, response, part: part})()
+    with pytest.raises(SpiderError, match="has no callback 'parse'") as caught:
+        CallbackRunner().find(feed, None)
+    assert remedy in caught.value.remedy
 
 
 def test_a_setting_of_objects_is_explained_by_an_example():

@@ -139,6 +139,9 @@ class JobBuilder:
         self._is_draining = False
         self.is_fleet = False
         """Whether workers on other machines may belong to the job. Set together with its frontier."""
+        _refuse_objects(
+            "argument", spec.arguments, "make it an attribute of the spider class, or a name in its module"
+        )
         if not isinstance(spider, Spider):
             arguments = spec.arguments
             if spec.reads_references:
@@ -163,7 +166,8 @@ class JobBuilder:
         self._take_credentials()
         spider.settings = self.settings
         spider.stats = Stats()  # set again, because a user's __init__ may not call Spider.__init__
-        _refuse_objects(spec.settings)
+        remedy = "set it in custom_settings of the spider, or name it as package.module:Name"
+        _refuse_objects("setting", spec.settings, remedy)
         self.scope = _scope(spider, self.settings)
         # Raise errors now, not in the first worker.
         self.settings.politeness()
@@ -575,15 +579,15 @@ def _tracing_module() -> ModuleType:
     return skitter.worker.tracing
 
 
-def _refuse_objects(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are objects, because they can be neither stored with the job nor passed to another process."""
-    for name, value in settings.items():
+def _refuse_objects(kind: str, values: Mapping[str, Any], remedy: str) -> None:
+    """Refuse settings or arguments that are objects: they can be neither stored with the job nor passed to another process."""
+    for name, value in values.items():
         try:
             msgspec.json.encode(value)
         except TypeError:
             raise UsageError(
-                f"setting {name} cannot be stored with the job, because it is an object: {value!r:.60}",
-                remedy="set it in custom_settings of the spider, or name it as package.module:Name",
+                f"{kind} {name} cannot be stored with the job, because it is an object: {value!r:.60}",
+                remedy=remedy,
                 field=name,
             ) from None
 

@@ -18,7 +18,7 @@ from types import GeneratorType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from skitter.errors import SkitterError, SpiderError, close_names
-from skitter.foreign_names import remedy_for, remedy_for_object
+from skitter.foreign_names import FEED_CALLBACKS, remedy_for, remedy_for_object
 from skitter.item import is_item, is_selector
 from skitter.links import Links, SkippedLinks
 from skitter.request import CallbackName, Request
@@ -183,6 +183,9 @@ def _remedy_without_callback(spider: Spider, name: str) -> str:
         for attribute in dir(spider)
         if attribute not in dir(Spider) and find_method(spider, attribute) is not None
     ]
+    ported = [FEED_CALLBACKS[method] for method in own if method in FEED_CALLBACKS]
+    if ported and name == "parse":
+        return ported[0]
     near = close_names(name, own)
     return f"did you mean {near[0]}?" if near else f"define the method {name}(self, response)"
 

@@ -143,6 +143,9 @@ class RequestPipeline:
         self._origins = Origins(settings)
         self._failed_seeds = 0
         self._has_warned_of_blocking = False
+        self._has_warned_of_cookies = (
+            settings.cookies == "none"
+        )  # requests that send only their own are intended
         self._known_meta = {
             *settings.fingerprint_keys, *settings.item_meta_fields, *filter(None, [settings.group_key])
         }  # fmt: skip
@@ -735,6 +738,8 @@ class RequestPipeline:
         if seconds > _LONG_CALLBACK:
             self._warn_of_blocking(page, callback, seconds)
         results = await self._collect(page, results, response)
+        if request.cookies and not self._has_warned_of_cookies:
+            self._warn_of_cookies(request, results)
         if streamed is not None:
             page.batches = [*streamed.batches, *page.batches]
             _count_links(page, streamed)
@@ -755,6 +760,23 @@ class RequestPipeline:
         self._has_warned_of_blocking = True
         text = "%s: callback %s took %.1f s, during which this worker did nothing else; set callback_threads"
         log.warning(text, page.lease.url, page.request.callback or "parse", seconds)
+
+    def _warn_of_cookies(self, request: Request, results: list[Any]) -> None:
+        """Log the first page whose requests to the same site lack the cookies of its own request, which Scrapy would keep."""
+        origin = origin_of(request.url)
+        for result in results:
+            requests = result if result.__class__ is Links else [result]
+            if any(
+                isinstance(each, Request) and not each.cookies and origin_of(each.url) == origin
+                for each in requests
+            ):
+                self._has_warned_of_cookies = True
+                log.warning(
+                    "%s: the requests that this page yields do not send the cookies of its request; pass them with"
+                    " cookies=response.request.cookies, or set initial_cookies to send cookies with all requests",
+                    request.url,
+                )
+                return
 
     def _conclude(self, page: Page, response: Response, results: list[Any]) -> None:
         """Complete a page whose callback has succeeded: its items, links and visit."""
