@@ -143,9 +143,8 @@ class RequestPipeline:
         self._origins = Origins(settings)
         self._failed_seeds = 0
         self._has_warned_of_blocking = False
-        self._has_warned_of_cookies = (
-            settings.cookies == "none"
-        )  # requests that send only their own are intended
+        # With this setting, each request is meant to send only its own cookies.
+        self._has_warned_of_cookies = settings.cookies == "none"
         self._known_meta = {
             *settings.fingerprint_keys, *settings.item_meta_fields, *filter(None, [settings.group_key])
         }  # fmt: skip
