@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from ipaddress import ip_address
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -826,6 +827,14 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         FrontierSettings.__post_init__(self)
         for pattern in self.blocked_urls:
             _check_blocked_url(pattern)
+        for server in self.dns_servers:
+            _check_name_server(server)
+        if self.dns_servers and not self.dns_cache_ttl:
+            raise SettingsError(
+                "dns_servers cannot be combined with dns_cache_ttl=0: the name servers of the system would be asked",
+                remedy="set dns_cache_ttl=1, or leave out dns_servers",
+                field="dns_servers",
+            )
         if not self.contact:
             return
         if not re.fullmatch(_CONTACT, self.contact):
@@ -873,6 +882,19 @@ def _check_blocked_url(pattern: str) -> None:
             remedy="correct it; a literal . * ? + ( ) [ ] needs a backslash in front of it",
             field="blocked_urls",
         ) from error
+
+
+def _check_name_server(server: str) -> None:
+    found = re.fullmatch(r"\[(.+)\](?::\d+)?(?:%\w+)?|([^:]+):\d+", server)
+    address = (found[1] or found[2]) if found else server
+    try:
+        ip_address(address)
+    except ValueError:
+        raise SettingsError(
+            f"invalid name server in dns_servers: {server!r:.200}",
+            remedy="write its address, as in 192.0.2.1, 192.0.2.1:5353 or [2001:db8::1]:5353",
+            field="dns_servers",
+        ) from None
 
 
 def build_settings(*layers: Mapping[str, Any]) -> Settings:

@@ -5,6 +5,7 @@ import pytest
 from crawl_harness import CrawlHarness, Scripted
 from servers.fetch_raw import RawServer, page
 from skitter import Collector, Request
+from skitter.errors import SettingsError
 from skitter.fetch.cache import CachingFetcher
 from skitter.fetch.contract import Aborted
 from skitter.fetch.http import HttpFetcher
@@ -142,3 +143,11 @@ async def test_a_second_crawl_of_a_collector_asks_the_site_for_robots_txt_alone(
 
     assert len((await crawl("1")).items) == len((await crawl("2")).items) == 2
     assert site.counts == {"/": 1, "/b": 1, "/robots.txt": 2}
+
+
+async def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "cache"):
+        with pytest.raises(SettingsError, match="cache_dir") as caught:
+            await CachingFetcher(HttpFetcher(), folder).open()
+        assert str(folder) in str(caught.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from skitter import Crawl, Spider
-from skitter.errors import UsageError
+from skitter.errors import FrontierError, UsageError
 from skitter.frontier.embedded.lock import OwnerLock
 from skitter.run import job_access
 from skitter.run.job import JobFolder, JobSpec
@@ -150,3 +150,11 @@ def test_an_output_in_place_of_a_list_is_refused(output):
     with pytest.raises(UsageError, match=r"outputs of job 'x' is not a list: 'a.jsonl'") as caught:
         JobSpec(job="x", spider="shop.py", outputs=output)
     assert caught.value.remedy == "write outputs=['a.jsonl']"
+
+
+def test_a_job_folder_that_cannot_be_created_is_not_explained_by_the_frontier(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(FrontierError) as caught:
+        JobFolder("job", tmp_path / "file").lock().acquire()
+    assert "--frontier" not in caught.value.remedy
+    assert "start the job in a folder that you may write" in caught.value.remedy

@@ -166,3 +166,29 @@ def test_a_job_that_remembers_pages_has_no_budget_of_a_host(budget):
     with pytest.raises(SettingsError) as refused:
         build_settings({budget: 30, "changes": "all"})
     assert refused.value.field == budget
+
+
+@pytest.mark.parametrize(
+    "server", ["x", "", "dns.example", "192.0.2.1:", "192.0.2.1:x", "[::1", "192.0.2.1:53:53"]
+)
+def test_a_name_server_without_an_address_is_refused(server):
+    with pytest.raises(SettingsError, match="invalid name server in dns_servers"):
+        Settings(dns_servers=(server,))
+
+
+def test_name_servers_are_addresses_with_or_without_a_port():
+    servers = (
+        "192.0.2.1",
+        "192.0.2.1:5353",
+        "::1",
+        "[::1]",
+        "[::1]:5353",
+        "fe80::1%eth0",
+        "[fe80::1]:53%eth0",
+    )
+    assert Settings(dns_servers=servers).dns_servers == servers
+
+
+def test_name_servers_that_would_not_be_asked_are_refused():
+    with pytest.raises(SettingsError, match="dns_cache_ttl=0"):
+        Settings(dns_servers=("192.0.2.1",), dns_cache_ttl=0)

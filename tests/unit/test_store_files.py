@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -235,3 +236,11 @@ async def test_a_path_through_a_file_is_a_clear_error(tmp_path, target):
     with pytest.raises(StoreError) as caught:
         await output.check(OutputContext("quotes", str(tmp_path)))
     assert caught.value.remedy
+
+
+def test_a_missing_part_file_is_explained_by_a_changed_working_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts = CommittedRanges(Path("parts"), {"items/a.jsonl": [(0, 3)]}, "items")
+    with pytest.raises(StoreError) as caught:
+        list(parts.lines())
+    assert caught.value.remedy.startswith("if the program has changed its working directory")

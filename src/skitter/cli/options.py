@@ -191,7 +191,7 @@ _JOB_OPTIONS = (
     click.option("--job", metavar="NAME", help="Name of the job. [default: named after the host or the spider]"),
     click.option(
         "--frontier", metavar="URL", default="sqlite:", show_default=True,
-        help="Storage of the job's queue: sqlite: (a file below .skitter), sqlite:FILE, memory: (nothing is stored), or a"
+        help="Storage of the job's queue: sqlite: (a file below .skitter), sqlite:FILE, memory: (lost at the end of the run), or a"
         " server that many machines share, such as redis://HOST/0 or nsq://HOST/TOPIC?state=redis://HOST/0.",
     ),
     workers_option,

@@ -259,6 +259,7 @@ async def _serve(
         config.folder / "node",
         what=f"service in {config.folder}",
         remedy="stop it first, or choose another folder with --folder",
+        folder_remedy="check the folder and its permissions, or choose another with --folder",
     )
     await asyncio.to_thread(_make_private, config.folder)
     await asyncio.to_thread(lock.acquire)

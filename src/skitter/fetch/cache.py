@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -17,6 +18,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from skitter.errors import SettingsError
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     Aborted,
@@ -67,6 +69,23 @@ class CachingFetcher(WrappingFetcher):
         super().__init__(fetcher)
         self._folder = Path(folder)
         self._ttl = ttl
+
+    async def open(self) -> None:
+        """Create the folder. Raises :class:`~skitter.errors.SettingsError` if it cannot be written."""
+        await asyncio.to_thread(self._check_folder)
+        await super().open()
+
+    def _check_folder(self) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
+                pass
+        except OSError as error:
+            raise SettingsError(
+                f"cache_dir {self._folder} cannot be written: {error.strerror}",
+                remedy="name a folder that you may write, or leave out cache_dir",
+                field="cache_dir",
+            ) from error
 
     @property
     def capabilities(self) -> FetcherCapabilities:

@@ -223,7 +223,11 @@ class JobFolder:
 
     def lock(self) -> OwnerLock:
         """Return the lock of the process that runs or changes the job on this machine."""
-        return OwnerLock(self.path / "job")
+        return OwnerLock(
+            self.path / "job",
+            folder_remedy="check the folder and its permissions, or start the job in a folder that you may write:"
+            " every job has a folder, with every frontier",
+        )
 
     def is_being_run(self) -> bool:
         """Return whether a process on this machine runs or changes the job."""

@@ -17,6 +17,10 @@ _REMEDY = (
     "if the file is a copy, copy it again; otherwise it was changed or truncated (a machine crash can do that): "
     "start the job again with --fresh, and set durability=machine on machines that may crash"
 )
+_MOVED = (
+    "if the program has changed its working directory, run the job again in the former one: nothing that was stored is lost; "
+    + _REMEDY
+)
 
 
 class CommittedRanges:
@@ -99,9 +103,10 @@ class CommittedRanges:
                 os.O_RDONLY,
             )
         except OSError as error:
+            remedy = _MOVED if isinstance(error, FileNotFoundError) else _REMEDY
             raise StoreError(
                 f"cannot read the part file {part}, which holds committed items: {error.strerror}",
-                remedy=_REMEDY,
+                remedy=remedy,
             ) from error
 
 

@@ -36,7 +36,7 @@ class OwnerLock:
     """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, even after a crash.
 
     ``what``: description of the owner's work, for the error of another process. ``remedy``: remedy for the user of that
-    process.
+    process. ``folder_remedy``: remedy if the folder cannot be written.
     """
 
     def __init__(
@@ -46,10 +46,12 @@ class OwnerLock:
         what: str = "job",
         remedy: str = "for more processes on this machine, start it with --workers; see `skitter status`, or stop it first with"
         " `skitter stop`",
+        folder_remedy: str = "check the folder and its permissions, or choose another with --frontier",
     ) -> None:
         self._path = path.with_name(path.name + ".lock")
         self._what = what
         self._remedy = remedy
+        self._folder_remedy = folder_remedy
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -60,7 +62,7 @@ class OwnerLock:
         except OSError as error:
             raise FrontierError(
                 f"{self._path.parent} cannot be written: {error.strerror}",
-                remedy="check the folder and its permissions, or choose another with --frontier",
+                remedy=self._folder_remedy,
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
