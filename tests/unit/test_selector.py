@@ -204,6 +204,10 @@ def test_results_of_xpath_are_of_all_kinds(engine):
     assert page.xpath("//p[has-class('c')]").getall() == []
     assert page.xpath("//p[re:test(., '(?<=1)2')]").get() is not None
     assert page.xpath("re:replace('abc', 'b', 'g', 'x')").get() == "axc"
+    assert page.xpath("re:match('a1b2', '[0-9]', 'g')").getall() == [
+        "<match>1</match>",
+        "<match>2</match>",
+    ]  # new elements
     assert page.xpath("//n:p", {"n": "urn:x"}).getall() == []
 
 

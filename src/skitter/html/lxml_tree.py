@@ -71,8 +71,15 @@ class LxmlTree:
         return self._elements.get(self._key(node))
 
     def node_of(self, element: object) -> Any:
-        """Return the node of a copy, or ``None`` for anything else, such as a string."""
-        return self._nodes.get(element) if isinstance(element, etree._Element) else None  # noqa: SLF001 - lxml has no public name
+        """Return the node of a copy, or ``None`` for anything else, such as a string.
+
+        An element that ``re:match`` has created has no node, and is returned as HTML.
+        """
+        if not isinstance(element, etree._Element):  # noqa: SLF001 - lxml has no public name
+            return None
+        if element in self._nodes:
+            return self._nodes[element]
+        return etree.tostring(element, encoding="unicode", method="html", with_tail=False)
 
 
 def _with_name(function: Any, name: str, *values: str) -> Any:
