@@ -111,7 +111,7 @@ class Declaration(msgspec.Struct, frozen=True):
             reason = "" if wanted else f": {error}"
             raise SettingsError(
                 f"setting {self.name} cannot be {self._shown(value)}{reason}",
-                remedy=f"give {wanted or _EXAMPLES.get(self.name) or f'a value of type {type_name(self.type)}'}",
+                remedy=f"give {_EXAMPLES.get(self.name) or wanted or f'a value of type {type_name(self.type)}'}",
                 field=self.name,
             ) from error
 
@@ -146,6 +146,9 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 _EXAMPLES = {
+    "allowed_statuses": "a list of integers, such as [404, 410]",
+    "files_fields": 'an object in JSON, such as {"image_urls": "images"}',
+    "headers": 'an object in JSON, such as {"Accept-Language": "de"}',
     "limit_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "delay": 5}]',
     "queues": 'an object in JSON, such as {"slow": {"concurrency": 1}}',
 }
@@ -178,11 +181,20 @@ def choices_of(kind: Any) -> list[str] | None:
     return [str(value) for value in get_args(kinds[0])]
 
 
-_TYPES = {bool: "yes or no", int: "an integer", float: "a number", str: "text", NoneType: "none"}
+_TYPES = {
+    bool: "yes or no",
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    NoneType: "none",
+    tuple[int, ...]: "a list of integers",
+    tuple[str, ...]: "a list of texts",
+    dict[str, str]: "an object in JSON whose values are texts",
+}
 
 
 def _in_words(kind: Any) -> str:
-    """Return the values of a simple type in words; empty for any other type."""
+    """Return the values of a common type in words; empty for any other type."""
     choices = choices_of(kind)
     if choices is not None:
         return f"one of {', '.join(choices)}"
@@ -662,7 +674,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         " has passed.", unit="s", min=0, api=True,
     )] = 900.0
     retry_failed_at_end: Annotated[bool, Setting(
-        "Queue the dead letters again, once per run, when everything else is done.", api=True,
+        "Queue the dead letters again, once per run, when everything else is done. Machines that run a job together do so once.",
+        api=True,
     )] = False
 
     depth_limit: Annotated[int | None, Setting(

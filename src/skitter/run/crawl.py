@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skitter._utils.concurrency import cancel_and_wait
-from skitter._utils.notes import NOTE_TTL, STOP_REASON
+from skitter._utils.notes import LAST_REPLAY, NOTE_TTL, STOP_REASON
 from skitter.errors import SkitterError, UsageError, with_article
 from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
@@ -192,6 +193,8 @@ class Crawl:
         self._supervisor: Supervisor | None = None
         self._stop_reason = ""
         self._retries_failed = False
+        self._last_replay: bytes | None = None
+        """The note about the last replay when this run started."""
         """Whether failed requests are still to be retried at the end."""
         self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
@@ -383,14 +386,19 @@ class Crawl:
         await self._written.join()
 
     async def _replay(self, frontier: Frontier) -> bool:
-        """Put the dead letters back into the queue if the job is finished. Return whether there were any."""
+        """Put the dead letters back into the queue if the job is finished. Return whether there were any.
+
+        If another machine has done so since this run started, this run does not, so no request gets a second last attempt.
+        """
         status = await frontier.status()
-        return (
-            status.state is JobState.FINISHED
-            and status.failed > 0
-            and not self._stop_reason
-            and await frontier.dead_letters.replay() > 0
+        if status.state is not JobState.FINISHED or not status.failed or self._stop_reason:
+            return False
+        token = uuid.uuid4().bytes
+        is_first = (
+            await frontier.notes.compare_and_swap(LAST_REPLAY, self._last_replay, token, NOTE_TTL)
+            or await frontier.notes.get(LAST_REPLAY) == token  # only the reply was lost
         )
+        return is_first and await frontier.dead_letters.replay() > 0
 
     async def _run_workers(
         self,
@@ -406,6 +414,8 @@ class Crawl:
         """
         runs = before.state is JobState.RUNNING
         self._retries_failed = runs and self._builder.settings.retry_failed_at_end
+        if self._retries_failed:
+            self._last_replay = await frontier.notes.get(LAST_REPLAY)
         # A worker of another program, such as Scrapy, may add requests to a finished job.
         has_work = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
         has_work = has_work and not self._stop_reason
