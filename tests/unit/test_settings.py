@@ -192,3 +192,18 @@ def test_name_servers_are_addresses_with_or_without_a_port():
 def test_name_servers_that_would_not_be_asked_are_refused():
     with pytest.raises(SettingsError, match="dns_cache_ttl=0"):
         Settings(dns_servers=("192.0.2.1",), dns_cache_ttl=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("allowed_statuses", "200-299", "give a list of integers, such as [404, 410]"),
+        ("files_fields", ["image_urls"], 'give an object in JSON, such as {"image_urls": "images"}'),
+        ("allow", 5, "give a list of texts"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_in_plain_words(name, value, remedy):
+    with pytest.raises(SettingsError) as refused:
+        build_settings({name: value})
+    assert refused.value.remedy == remedy
+    assert "Expected" not in str(refused.value)

@@ -33,7 +33,8 @@ class TopicSeeds:
         for queue, topic in list(self._topics.items()):
             found = topic.take_foreign(limit - len(deliveries))
             deliveries += found
-            seeds += [ExternalSeed(queue, bytes(delivery.body), 0) for delivery in found]
+            name = f"the topic of queue {queue!r}"
+            seeds += [ExternalSeed(name, bytes(delivery.body), 0) for delivery in found]
         if not deliveries:
             return None
         token = next(self._tokens)
@@ -45,8 +46,9 @@ class TopicSeeds:
     ) -> bool:
         """Add the requests, finish the messages, and add dead letters for messages that cannot be read."""
         # These requests fail with their errors when they are leased. Repeated deliveries of a message add only one.
+        # The worker adds the kind of these errors when it decodes the records.
         dead_letters = [
-            msgspec.structs.replace(entry, record=rejected_record(error), dedup=True)
+            msgspec.structs.replace(entry, record=rejected_record(error.removeprefix("seed: ")), dedup=True)
             for entry, error in rejected
         ]
         await self._frontier.add([*entries, *dead_letters])

@@ -413,9 +413,10 @@ class FrontierStatus(msgspec.Struct, frozen=True):
 
 
 class ExternalSeed(msgspec.Struct, array_like=True, frozen=True):
-    """One element of a seed key, as another program wrote it."""
+    """One element of a seed key or of a topic, as another program wrote it."""
 
     key: str
+    """The seed key, or a description of the topic. It appears in messages."""
     value: bytes
     priority: int
     """The score in a sorted set; 0 for other types."""
