@@ -60,7 +60,8 @@ class RunnableWorker(Protocol):
     async def run(self) -> JobState:
         """Work until the job is finished or stopped. Return its state.
 
-        Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds, a store or the frontier ended the crawl.
+        Raises :class:`~skitter.errors.CrawlFailed` if a hook, the seeds or a store ended the crawl, and this error or
+        :class:`~skitter.errors.FrontierError` if the frontier did.
         """
 
     def drain(self) -> None:

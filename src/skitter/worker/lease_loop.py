@@ -52,7 +52,8 @@ class LeaseLoop:
     async def run(self, *others: Coroutine[Any, Any, Any]) -> JobState:
         """Work until the job is finished or stopped. Return its state. ``others``: tasks to run concurrently.
 
-        Raises :class:`~skitter.errors.CrawlFailed` if one of the tasks, a store or the frontier ended the crawl.
+        Raises :class:`~skitter.errors.CrawlFailed` if one of the tasks or a store ended the crawl, and this error or
+        :class:`~skitter.errors.FrontierError` if the frontier did.
         """
         control = self._control
         try:
