@@ -674,7 +674,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         " has passed.", unit="s", min=0, api=True,
     )] = 900.0
     retry_failed_at_end: Annotated[bool, Setting(
-        "Queue the dead letters again, once per run, when everything else is done. Machines that run a job together do so once.",
+        "Queue the dead letters again, once per run, when everything else is done. Machines that run a job together do this once.",
         api=True,
     )] = False
 

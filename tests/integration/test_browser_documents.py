@@ -2,9 +2,9 @@
 
 import pytest
 
-from browsers import BROWSER, crawl_headings, require_browser
+from browsers import BROWSER, Headings, crawl_headings, require_browser
 from crawl_harness import CrawlHarness, Scripted
-from skitter import Request, Spider
+from skitter import Request
 from skitter.browsing import Evaluate, InfiniteScroll, LoadMore, Screenshot, Wait
 from skitter.testing import Answer
 
@@ -19,18 +19,10 @@ def html(text, policy=""):
     return Answer(f"<!doctype html><title>t</title>{text}".encode(), headers=headers)
 
 
-class Documents(Spider):
+class Documents(Headings):
     """Yields the rows, buttons and absolute links of each page, and what was captured."""
 
     name = "documents"
-
-    def __init__(self, requests):
-        super().__init__()
-        self.requests = requests
-
-    async def start(self):
-        for request in self.requests:
-            yield request
 
     def parse(self, response):
         path = "/" + response.url.split("/", 3)[3]

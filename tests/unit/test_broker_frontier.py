@@ -137,13 +137,13 @@ async def test_messages_of_other_programs_are_seeds_until_they_are_settled(make)
     batch = await frontier.topic_seeds.take("w", 3)
     assert [seed.value for seed in batch.seeds] == bodies[:3]
     assert [message.answers for message in broker.delivered] == [[]] * 4
-    rejected = [(entry("rejected"), "seed: not a URL")]
+    rejected = [(entry("rejected"), "not a URL")]
     assert await frontier.topic_seeds.settle(batch.token, [entry("1"), entry("2")], rejected)
     assert [message.answers for message in broker.delivered[:4]] == [["finish"]] * 3 + [[]]
     leases = await lease(frontier)
     assert {lease.url for lease in leases} == {"http://h.test/1", "http://h.test/2", "http://h.test/rejected"}
     (record,) = [lease.record for lease in leases if lease.url.endswith("rejected")]
-    with pytest.raises(UndecodableRecord, match=r"^not a URL"):  # the worker adds the kind
+    with pytest.raises(UndecodableRecord, match=r"^not a URL"):  # without its kind, which the worker adds
         decode_request("", record)
     assert (await frontier.topic_seeds.take("w", 3)).seeds[0].value == bodies[3]
 

@@ -46,10 +46,9 @@ class TopicSeeds:
     ) -> bool:
         """Add the requests, finish the messages, and add dead letters for messages that cannot be read."""
         # These requests fail with their errors when they are leased. Repeated deliveries of a message add only one.
-        # The worker adds the kind of these errors when it decodes the records.
         dead_letters = [
-            msgspec.structs.replace(entry, record=rejected_record(error.removeprefix("seed: ")), dedup=True)
-            for entry, error in rejected
+            msgspec.structs.replace(entry, record=rejected_record(reason), dedup=True)
+            for entry, reason in rejected
         ]
         await self._frontier.add([*entries, *dead_letters])
         for delivery in self._taken.pop(token):

@@ -155,8 +155,9 @@ class SeedSource(Protocol):
     async def settle(
         self, token: int, entries: Sequence[Entry], rejected: Sequence[tuple[Entry, str]]
     ) -> bool:
-        """Turn a batch into requests, and its invalid seeds into dead letters with their errors, in one step.
+        """Turn a batch into requests, and its invalid seeds into dead letters of the kind ``seed``, in one step.
 
+        ``rejected``: the invalid seeds, each with the reason.
         Return ``False``, without effect, if the batch was taken from the worker in the meantime.
         """
 

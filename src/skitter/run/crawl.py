@@ -193,9 +193,9 @@ class Crawl:
         self._supervisor: Supervisor | None = None
         self._stop_reason = ""
         self._retries_failed = False
+        """Whether failed requests are still to be retried at the end."""
         self._last_replay: bytes | None = None
         """The note about the last replay when this run started."""
-        """Whether failed requests are still to be retried at the end."""
         self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
         """The pass that had ended before this run, but had not been judged yet."""

@@ -226,7 +226,7 @@ class JobFolder:
         return OwnerLock(
             self.path / "job",
             folder_remedy="check the folder and its permissions, or start the job in a folder that you may write:"
-            " every job has a folder, with every frontier",
+            " every job needs a folder, whatever its frontier",
         )
 
     def is_being_run(self) -> bool:

@@ -309,7 +309,7 @@ class ExternalSeedReader:
                 entries.extend(entry for entry in found if isinstance(entry, Entry))
             else:
                 log.warning("rejected seed %r from %s: %s", seed.value[:200], seed.key, refusal)
-                rejected.append((_rejected_entry(seed), f"seed: {refusal}"))
+                rejected.append((_rejected_entry(seed), refusal))
         self._capacity.take(len(entries))
         await self._guard.open_for_seeds(entry.url for entry in entries)
         if await self._source.settle(batch.token, entries, rejected) and entries:

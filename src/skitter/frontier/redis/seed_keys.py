@@ -52,7 +52,7 @@ class RedisSeedKeys:
         """Settle, and keep the requests of other partitions in the outbox."""
         writer = self._job.entry_writer()
         written = [writer.write(entry) for entry in entries]
-        dead = [(writer.write(entry), text(to_bytes(error))) for entry, error in rejected]
+        dead = [(writer.write(entry), text(to_bytes(f"seed: {reason}"))) for entry, reason in rejected]
         packed = encode((writer.names, written, dead, outbox))
         is_settled, recrawls = (await self._job.run_once("settle_seeds", str(token), packed)).split()
         self._job.record_recrawls(recrawls)
