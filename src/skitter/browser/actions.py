@@ -149,11 +149,19 @@ async def _becomes_true(page: Page, expression: str, timeout: float | None) -> N
     """
     try:
         async with asyncio.timeout(timeout):
-            while not await page.evaluate("value => !!value", await page.evaluate_handle(expression)):  # noqa: ASYNC110 - the page sends no event
+            while not await _is_true(page, expression):  # noqa: ASYNC110 - the page sends no event
                 await asyncio.sleep(_POLL_INTERVAL)
     except TimeoutError:
         text = " ".join(expression.split())
         raise TimeoutError(f"{text:.100} is not true after {timeout:g} s") from None
+
+
+async def _is_true(page: Page, expression: str) -> bool:
+    """Return whether an expression, or a function, returns a true value of any type, such as an element."""
+    handle = await page.evaluate_handle(expression)
+    result: bool = await handle.evaluate("value => !!value")
+    await handle.dispose()  # a long wait evaluates the expression many times
+    return result
 
 
 async def _grows_after(page: Page, step: Any, timeout: float) -> bool:
