@@ -34,7 +34,7 @@ LINKED = [
     ROOT / "benchmarks" / "README.md",
 ]
 # This would install from the network what is already installed.
-NOT_RUN = ("python -m venv .venv && . .venv/bin/activate", "pip install .")
+NOT_RUN = ("python3 -m venv .venv && . .venv/bin/activate", "pip install .")
 QUOTES = '<title>Quotes</title><div class="quote"><span class="text">{}</span><a class="tag" href="/tag">wit</a></div>'
 
 
