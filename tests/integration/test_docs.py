@@ -231,6 +231,17 @@ def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
         assert {field.name for field in msgspec.structs.fields(kind)} - internal <= rows
 
 
+def test_the_guide_to_failures_has_every_reason_of_a_rejected_url():
+    table = (DOCS / "guides" / "failures.md").read_text().partition("\n## Rejected URLs\n")[2]
+    listed = {
+        reason
+        for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
+        for reason in re.findall(r"`([\w-]+)`", row)
+    }
+    sources = "".join(path.read_text() for path in SOURCES)
+    assert set(re.findall(r"\brefused/([a-z_-]+)\b", sources)) <= listed
+
+
 def every_command(group=skitter, path="skitter"):
     """Return each command with its full name."""
     context = click.Context(group)
