@@ -231,15 +231,26 @@ def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
         assert {field.name for field in msgspec.structs.fields(kind)} - internal <= rows
 
 
+def first_column(section):
+    """Return the words in code in the first column of the table of a section of the guide to failures."""
+    text = (
+        (DOCS / "guides" / "failures.md").read_text().partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    )
+    rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    return {word for row in rows for word in re.findall(r"`([\w-]+)`", row)}
+
+
 def test_the_guide_to_failures_has_every_reason_of_a_rejected_url():
-    table = (DOCS / "guides" / "failures.md").read_text().partition("\n## Rejected URLs\n")[2]
-    listed = {
-        reason
-        for row in re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)
-        for reason in re.findall(r"`([\w-]+)`", row)
-    }
     sources = "".join(path.read_text() for path in SOURCES)
-    assert set(re.findall(r"\brefused/([a-z_-]+)\b", sources)) <= listed
+    reasons = set(re.findall(r"\brefused/([a-z_-]+)\b", sources))
+    assert {"robots", "dropped"} <= reasons <= first_column("Rejected URLs")
+
+
+def test_the_guide_to_failures_has_every_kind_of_a_fetch_error():
+    sources = "".join(path.read_text() for path in SOURCES)
+    kinds = set(re.findall(r"^    kind = \"(\w+)\"$", sources, re.MULTILINE))
+    never_final = {"late", "aborted"}  # the request is sent again, or a hook has decided
+    assert {"dns", "archive"} <= kinds - never_final <= first_column("Kinds of errors")
 
 
 def every_command(group=skitter, path="skitter"):
