@@ -157,8 +157,8 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         addresses: list[str] = []
         resolving = 0.0
-        # The usual case: the start of the URL is a known origin.
-        if proxy or (self._resolver is not None and not self._resolver.knows(url[: url.find("/", 8)])):
+        # In the usual case, libcurl knows the addresses of the origin, which is the start of the URL.
+        if proxy or (self._resolver is not None and not self._resolver.is_fresh(url[: url.find("/", 8)])):
             began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
             resolving = time.monotonic() - began
@@ -194,7 +194,7 @@ class HttpFetcher:
         return response
 
     async def _look_up(self, request: Request, url: str, proxy: str) -> list[str]:
-        """Return the addresses of an origin that libcurl does not know yet. Behind a proxy, only check the URL."""
+        """Return the addresses of an origin unless libcurl knows them. Behind a proxy, only check the URL."""
         resolver = self._resolver
         if proxy:
             if self._guard is not None:
