@@ -490,8 +490,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Reuse connections. `False`: open a new connection for each request.", api=True,
     )] = True
     max_connections: Annotated[int | None, Setting(
-        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64, plus those"
-        " to hosts that have not responded yet.",
+        "Maximum number of open connections of a worker, busy and idle. `None`: 1,000 (at most half of the limit of open"
+        " files) or twice `concurrency`, plus those to hosts that have not responded yet. An idle TLS connection takes 80 KB.",
         above=0,
     )] = None
     idle_timeout: Annotated[float, Setting(

@@ -91,6 +91,7 @@ class Transfer:
         """Whether the transfer was ended because its body came in tiny chunks."""
         self.curl = pycurl.Curl()
         self._tls_sessions: pycurl.CurlShare | None = None
+        self._closes = False
         self.fresh = False
         """Whether curl opens a new connection for the request."""
         self._configure()
@@ -240,6 +241,11 @@ class Transfer:
         """Open a new connection for this request."""
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
+
+    def close_connection(self) -> None:
+        """Close the connection after the response."""
+        self._closes = True
+        self.curl.setopt(pycurl.FORBID_REUSE, 1)
 
     def check_before_sending(self, permit: SendPermit, resolving: float) -> None:
         """Check the permit right before the request is sent, and before a new connection is opened for it.
@@ -414,6 +420,9 @@ class Transfer:
             self.curl.unsetopt(pycurl.RESOLVE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
+        if self._closes:
+            self._closes = False
+            self.curl.setopt(pycurl.FORBID_REUSE, 0 if self._settings.reuse_connections else 1)
         if self._unusual:
             self._room = None
             self._unusual = self.fresh = self.is_challenged = self.cuts = self.is_cut = False
