@@ -84,7 +84,7 @@ def _open(name: str) -> BinaryIO:
     if name == "-":
         return _copy_of(sys.stdin.buffer)
     try:
-        file = Path(name).open("rb")
+        file = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}", remedy="name a file") from error
     if file.seekable():
