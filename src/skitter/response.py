@@ -721,7 +721,7 @@ class Response:
         its requests.
 
         ``allow`` and ``deny`` (regular expressions, searched in the URL), ``domains`` and ``extensions`` (of the path,
-        without the dot) select among these links, or among all ``a`` elements; see
+        without the dot; ``""``: none) select among these links, or among all ``a`` elements; see
         :class:`~skitter.link_extractor.LinkFilter`. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`.
 
@@ -736,7 +736,7 @@ class Response:
                 or did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),
                 field=name,
             )
-        selects = bool(allow or deny or domains or extensions)
+        selects = bool(allow or deny or domains or extensions) or extensions == ""
         sources = (links is not None) + (css is not None) + (xpath is not None)
         if sources == 0 and selects:
             css = "a"
