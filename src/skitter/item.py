@@ -59,16 +59,36 @@ def encode_item(item: Any) -> bytes:
 def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists, tuples, dicts.
 
-    ``keep``: types such as ``bytes`` and ``datetime`` whose values are not converted, at any depth.
+    ``keep``: types such as ``bytes`` and ``datetime`` whose values are not converted, at any depth. Keys are always strings.
     Raises :class:`~skitter.errors.StoreError` like :func:`encode_item`.
     """
     try:
-        fields = msgspec.to_builtins(item, builtin_types=keep, str_keys=True, enc_hook=_plain)
+        fields = _to_builtins(item, keep)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(item, error) from None
     if not isinstance(fields, dict):
         raise _refusal(item, TypeError(f"not an item: {type(item).__name__}"))
     return fields
+
+
+def _to_builtins(item: Any, keep: tuple[type, ...]) -> Any:
+    try:
+        return msgspec.to_builtins(item, builtin_types=keep, str_keys=True, enc_hook=_plain)
+    except TypeError:  # msgspec refuses keys of the kept types, although it converts them in JSON
+        if not keep:
+            raise
+        return _with_text_keys(msgspec.to_builtins(item, builtin_types=keep, enc_hook=_plain))
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            next(iter(msgspec.to_builtins({key: None}, str_keys=True))): _with_text_keys(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_with_text_keys(inner) for inner in value]
+    return value
 
 
 def field_of(item: Any, name: str) -> Any:

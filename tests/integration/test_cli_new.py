@@ -26,6 +26,14 @@ def project(tmp_path, kind):
     return tmp_path / "book-shop"
 
 
+def test_a_project_is_created_in_the_current_folder(tmp_path):
+    folder = tmp_path / "book-shop"
+    folder.mkdir()
+    result = skitter("new", ".", cwd=folder)
+    assert result.stderr == "created .; continue with `skitter run book_shop.spider -o items.jsonl`\n"
+    assert (folder / "README.md").read_text().startswith("# book-shop")
+
+
 def run_tests(project):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],

@@ -173,6 +173,12 @@ async def test_a_request_chooses_its_fetcher_which_opens_with_its_first_request(
     ]
 
 
+async def test_a_rule_for_a_host_outside_ascii_matches_it_as_urls_spell_it():
+    rules = [{"domain_glob": "*.m\u00fcnchen.test", "fetcher": "browser"}]
+    responses, _ = await routed(rules, Request("http://www.xn--mnchen-3ya.test:81/"))
+    assert responses[0].text == "browser"
+
+
 async def test_the_first_rule_that_matches_decides_unless_the_request_does():
     rules = [
         {"domain_glob": "*.test", "fetcher": "browser", "browsing": {"wait_for": "h1"}},

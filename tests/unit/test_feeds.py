@@ -104,3 +104,14 @@ def test_a_field_of_a_wrong_type_or_out_of_range_raises_no_error(item):
 def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
     text = RSS.replace("yesterday", "0001-01-01T00:00:00+14:00")
     assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"
+
+
+def test_a_null_in_a_json_feed_is_not_the_text_none():
+    item = {
+        "url": "https://blog.test/1",
+        "title": None,
+        "authors": [{"name": None}, {"name": "Ann"}],
+        "tags": [None, "a"],
+    }
+    (entry,) = read_feed(msgspec.json.encode({"items": [item]}), URL)
+    assert (entry.title, entry.author, entry.tags) == ("", "Ann", ("a",))

@@ -121,6 +121,17 @@ def test_a_value_that_cannot_be_written_is_named_with_its_field(item, field, kin
         assert caught.value.remedy
 
 
+def test_keys_are_the_same_strings_whatever_types_of_values_are_kept():
+    day, number = dt.date(2026, 1, 2), uuid.UUID(int=7)
+    item = {"prices": {day: [{number: day}], b"x": 1, decimal.Decimal("1.5"): 2, 3: 4}}
+    expected = {"2026-01-02": [{str(number): day}], "eA==": 1, "1.5": 2, "3": 4}
+    assert item_fields(item, keep=(bytes, dt.date, decimal.Decimal, uuid.UUID)) == {"prices": expected}
+    assert unpack_items(pack_items([item])) == [{"prices": expected}]
+    assert list(json.loads(encode_item(item))["prices"]) == list(expected)
+    with pytest.raises(StoreError, match="prices"):
+        item_fields({"prices": {(day,): 1}}, keep=(dt.date,))
+
+
 def test_a_key_that_is_not_a_string_and_an_endless_item_are_rejected():
     endless = {}
     endless["self"] = endless

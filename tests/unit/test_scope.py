@@ -42,6 +42,9 @@ def test_other_schemes_are_refused(url):
         ("h.test:8080", "http://h.test:8080/", True),
         ("h.test:8080", "http://h.test:8081/", False),
         ("127.0.0.1", "http://127.0.0.1:9/", True),
+        ("M\u00fcnchen.test", "http://www.m\u00fcnchen.test/", True),
+        ("=m\u00fcnchen.test:81", "http://xn--mnchen-3ya.test:81/", True),
+        ("=m\u00fcnchen.test", "http://www.m\u00fcnchen.test/", False),
     ],
 )
 def test_an_allowed_domain_admits_itself_and_its_subdomains(domain, url, admitted):

@@ -71,12 +71,12 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
     authors = item.get("authors")
     if not isinstance(authors, list):
         authors = [item.get("author")]
-    names = [str(author.get("name", "")) for author in authors if isinstance(author, dict)]
+    names = [str(author.get("name") or "") for author in authors if isinstance(author, dict)]
     tags = item.get("tags")
     return FeedEntry(
         _page_url(text("url", "external_url"), base), text("title"), text("id"),
         _time(text("date_published", "date_modified")), ", ".join(filter(None, names)),
-        text("content_html", "content_text", "summary"), tuple(map(str, tags)) if isinstance(tags, list) else (),
+        text("content_html", "content_text", "summary"), tuple(map(str, filter(None, tags))) if isinstance(tags, list) else (),
     )  # fmt: skip
 
 
