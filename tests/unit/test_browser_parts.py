@@ -514,6 +514,81 @@ async def test_a_tab_that_does_not_open_leaves_nothing_open(session, left):
         await pool.close()
 
 
+# --- contexts of sessions -------------------------------------------------------------------------------------
+
+
+class ScriptedBrowser:
+    """A browser without pages. ``refused``: user agents whose contexts it does not create."""
+
+    def __init__(self):
+        self.browser = self
+        self.refused = set()
+        self.closed = []
+        """User agents of the contexts that were closed."""
+
+    async def new_context(self, *, user_agent, **options):
+        if user_agent in self.refused:
+            raise ConnectionError("refused")
+        return ScriptedContext(self, user_agent)
+
+
+class ScriptedContext:
+    def __init__(self, browser, name):
+        self.browser = browser
+        self.name = name
+
+    async def close(self):
+        await asyncio.sleep(0)
+        self.browser.closed.append(self.name)
+
+
+@pytest.fixture
+async def contexts(monkeypatch):
+    """A function that opens a tab of a session in a pool with room for two contexts, and its browser."""
+
+    class NoTab:
+        @classmethod
+        async def open(cls, *parts):
+            return cls()
+
+    monkeypatch.setattr("skitter.browser.pool.Tab", NoTab)
+    monkeypatch.setattr("skitter.browser.pool._MAX_CONTEXTS", 2)
+    browser = ScriptedBrowser()
+    pool = ContextPool(browser, Settings(), {}, AddressGuard(), None)
+
+    async def use(*names):
+        taken = await asyncio.gather(
+            *(pool.acquire(Request(URL, session=name, headers={"User-Agent": name})) for name in names)
+        )
+        for context, tab in taken:
+            await pool.release(context, tab)
+
+    yield use, browser
+    await pool.close()
+
+
+async def test_sessions_whose_context_cannot_be_created_do_not_displace_other_sessions(contexts):
+    use, browser = contexts
+    await use("kept")
+    browser.refused = {"bad", "worse"}
+    for name in browser.refused:
+        with pytest.raises(ConnectionError, match="refused"):
+            await use(name)
+    await use("other")
+    assert browser.closed == []
+    browser.refused = set()
+    await use("bad")  # it is tried again
+    assert browser.closed == ["kept"]
+
+
+async def test_each_surplus_context_is_closed_once_if_several_sessions_begin_at_once(contexts):
+    use, browser = contexts
+    await use("a", "b", "c", "d")
+    assert browser.closed == []  # more than the maximum, because all of them are in use
+    await use("e", "f")
+    assert sorted(browser.closed) == ["a", "b", "c", "d"]
+
+
 # --- client hints ---------------------------------------------------------------------------------------------
 
 CHROME = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/141.0.0.0 Safari/537.36"
