@@ -44,7 +44,9 @@ _HISTORY: dict[str, Callable[[Sequence[float]], float]] = {
 }  # fmt: skip
 """Functions over the values of earlier passes, newest first."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_TIME = r"(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"  # compiled at its first use
+_TEXT_OR_TIME = (
+    r"""(["'])(?:\\.|(?!\1).)*\1|(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"""  # compiled at its first use
+)
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
 
 Figures = Mapping[str, float]
@@ -145,7 +147,7 @@ class CompiledMonitor:
         text = self._text
         if len(text) > MAX_LENGTH:
             raise self._refusal(f"a rule of {len(text)} characters", f"use at most {MAX_LENGTH}")
-        replaced = re.sub(_TIME, self._take_time, text)
+        replaced = re.sub(_TEXT_OR_TIME, self._take_time, text)
         try:
             # The parser skips leading blanks, but counts them in its offsets. Offsets are in bytes of UTF-8.
             tree = ast.parse(replaced.strip(), mode="eval")
@@ -161,9 +163,11 @@ class CompiledMonitor:
         return tree.body
 
     def _take_time(self, match: re.Match[str]) -> str:
-        """Replace a time such as ``2h`` by a name of the same length, so that positions do not change."""
+        """Replace a time such as ``2h`` by a name of the same length, so that positions do not change. Texts in quotes stay."""
+        if match[1]:
+            return match[0]
         start = len(self._text[: match.start()].lstrip().encode())
-        self._times[start] = float(match[1]) * _UNITS[match[2]]
+        self._times[start] = float(match[2]) * _UNITS[match[3]]
         return "_" * len(match[0])
 
     def _refusal(self, problem: str, remedy: str) -> SettingsError:

@@ -12,7 +12,7 @@ from skitter.monitors import MAX_LENGTH, CompiledMonitor, MonitorRule, compile_m
 FIGURES = {
     "items": 50.0, "pages": 100.0, "failed": 1.0, "retried": 0.0, "duration": 3600.0, "coverage(price)": 0.5,
     "coverage(offer.price)": 0.97, "new_values(category)": 1.0, "status(403)": 4.0, "responses": 105.0,
-    "stat(sold out)": 7.0, "refused": 0.0,
+    "stat(sold out)": 7.0, "stat(sold in 24h)": 9.0, 'stat(sold in "24h")': 10.0, "refused": 0.0,
 }  # fmt: skip
 HISTORY = [{"items": 100.0}, {"items": 90.0}, {"items": 20.0}, {}]
 
@@ -37,6 +37,7 @@ def judged(rule, figures=None, history=HISTORY):
         ("new_values(category) == 0", False),
         ("status(403) / responses <= 0.05", True),
         ('stat("sold out") < 8', True),
+        ("""stat("sold in 24h") == 9 and duration < 24h and stat('sold in "24h"') == 10""", True),
         ("10 < items <= 50", True),
         ("10 < items < 50", False),
         ("not items < 50 or pages == 0", True),

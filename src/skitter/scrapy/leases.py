@@ -14,7 +14,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 import scrapy
 from itemadapter import ItemAdapter
@@ -458,7 +458,8 @@ class ScrapyLeases:
             )
 
 
-_LEASES: WeakKeyDictionary[Crawler, ScrapyLeases] = WeakKeyDictionary()
+_LEASES: WeakValueDictionary[Crawler, ScrapyLeases] = WeakValueDictionary()
+"""The downloader of a crawler holds its leases."""
 
 
 def leases_of(crawler: Crawler) -> ScrapyLeases:

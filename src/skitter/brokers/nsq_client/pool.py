@@ -73,7 +73,8 @@ class ConnectionPool:
         addresses = {*self._named, *await self._find(required=not self._named)}
         outcomes = await asyncio.gather(*map(self._connect, addresses), return_exceptions=True)
         if addresses and not self.connections:
-            raise next(outcome for outcome in outcomes if isinstance(outcome, BaseException))
+            errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+            raise errors[0] if errors else ConnectionFailed("nsqd has closed the connection")
         self._keep(addresses)
         if self._lookups:
             self._polling = asyncio.create_task(self._poll_forever())
