@@ -44,9 +44,8 @@ _HISTORY: dict[str, Callable[[Sequence[float]], float]] = {
 }  # fmt: skip
 """Functions over the values of earlier passes, newest first."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_TEXT_OR_TIME = (
-    r"""(["'])(?:\\.|(?!\1).)*\1|(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"""  # compiled at its first use
-)
+# Compiled at its first use.
+_TEXT_OR_TIME = r"""(["'])(?:\\.|(?!\1).)*\1|(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"""
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
 
 Figures = Mapping[str, float]
