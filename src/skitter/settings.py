@@ -37,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
     help: str
     """Meaning of the setting: a phrase for the command line and the reference page, in Markdown."""
     section: str = ""
-    """Heading of the reference page that starts with this setting."""
+    """Heading of the reference page for this setting and the following ones. Empty: that of the setting before it."""
     unit: str = ""
     """``s`` (seconds), ``bytes``, ``pages`` ... Empty for a plain number or a value of another kind."""
     min: float | None = None
@@ -324,7 +324,8 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     )] = 1e-6
 
     wait_for_seeds: Annotated[bool | float, Setting(
-        "Wait for more seeds (`skitter add`, `Crawl.add`, `seed_keys`) instead of finishing. A number: finish after this idle time.",
+        "Wait for more seeds (`skitter add`, `Crawl.add`, `seed_keys`) instead of finishing."
+        " A number, as in `-s wait_for_seeds=60`: finish after this idle time.",
         section="Seeds and statistics", unit="s", min=0, cli="--wait-for-seeds", live=True, api=True,
     )] = False
     seed_keys: Annotated[tuple[str, ...], Setting(
@@ -412,6 +413,10 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     """
 
     # fmt: off
+    time_limit: Annotated[float | None, Setting(
+        "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
+        section="When to stop", unit="s", above=0, cli="--time-limit SECONDS", api=True,
+    )] = None
     concurrency: Annotated[int, Setting(
         "Number of concurrent fetches in each worker process. Requests to hosts that have not responded for a second do not"
         " count.",
@@ -658,7 +663,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 20
     refresh_delay_cap: Annotated[float | None, Setting(
         "Maximum delay of a `Refresh` header or a `<meta http-equiv=refresh>` that is followed like a link."
-        " Empty: none is followed. `skitter crawl` sets `10`.", unit="s", min=0, api=True,
+        " `None`: none is followed. `skitter crawl` sets `10`.", unit="s", min=0, api=True,
     )] = None
     allowed_statuses: Annotated[tuple[int, ...], Setting(
         "Statuses outside 2xx whose responses are passed to the callback.", api=True,
@@ -709,6 +714,23 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0,
         api=True, api_max=500_000,
     )] = 50_000
+    fingerprint_keys: Annotated[tuple[str, ...], Setting(
+        "Keys of `meta` whose values are part of the identity of every request.", api=True,
+    )] = ()
+    item_meta_fields: Annotated[tuple[str, ...], Setting(
+        "Keys of `meta` and `cb_kwargs` that are copied to items that lack such a field. `*`: all.", api=True,
+    )] = ()
+    item_schema: Annotated[Any, Setting(
+        "What items have to match: a dataclass, attrs, msgspec, TypedDict or pydantic class, its dotted path"
+        " (`package.module:Name`), or a JSON Schema.",
+    )] = None
+    invalid_items: Annotated[Literal["keep", "drop", "fail"], Setting(
+        "What to do with an item that violates `item_schema`: `keep` or `drop` it, or `fail` its page. It is counted in any"
+        " case; a dropped one also as `dropped_items/invalid`.", api=True,
+    )] = "keep"
+    group_key: Annotated[str | None, Setting(
+        "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,
+    )] = None
     obey_nofollow: Annotated[bool, Setting(
         "Skip the links of pages with `nofollow` (`X-Robots-Tag`, `<meta name=robots>`), and links with `rel=nofollow`, as"
         " `refused/nofollow`.", section="Page directives", api=True,
@@ -761,27 +783,6 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "What to do with the links of a page whose body another page of its host has: `follow` them, follow them last"
         " (`deprioritize`), or `skip` them as `refused/duplicate_content`.", api=True,
     )] = "deprioritize"
-    fingerprint_keys: Annotated[tuple[str, ...], Setting(
-        "Keys of `meta` whose values are part of the identity of every request.", api=True,
-    )] = ()
-    item_meta_fields: Annotated[tuple[str, ...], Setting(
-        "Keys of `meta` and `cb_kwargs` that are copied to items that lack such a field. `*`: all.", api=True,
-    )] = ()
-    item_schema: Annotated[Any, Setting(
-        "What items have to match: a dataclass, attrs, msgspec, TypedDict or pydantic class, its dotted path"
-        " (`package.module:Name`), or a JSON Schema.",
-    )] = None
-    invalid_items: Annotated[Literal["keep", "drop", "fail"], Setting(
-        "What to do with an item that violates `item_schema`: `keep` or `drop` it, or `fail` its page. It is counted in any"
-        " case; a dropped one also as `dropped_items/invalid`.", api=True,
-    )] = "keep"
-    group_key: Annotated[str | None, Setting(
-        "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,
-    )] = None
-    time_limit: Annotated[float | None, Setting(
-        "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
-        unit="s", above=0, cli="--time-limit SECONDS", api=True,
-    )] = None
     monitors: Annotated[tuple[str | dict[str, Any], ...], Setting(
         "Rule that each pass of the job has to satisfy, such as `failed / pages <= 0.02`, or an object with the fields of"
         " `skitter.MonitorRule`.",

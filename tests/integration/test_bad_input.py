@@ -65,6 +65,13 @@ def test_a_local_host_without_its_scheme_is_answered_with_a_url_without_tls(host
     assert usage_error("crawl", host, cwd=workdir).endswith(f"; write http://{host}/")
 
 
+@pytest.mark.parametrize("group", ["failures", "recipe", "task"])
+def test_a_group_without_a_command_is_answered_with_its_commands(group, workdir):
+    error = usage_error(group, cwd=workdir)
+    assert error.startswith("skitter: Missing command; its commands are ")
+    assert error.endswith(f"; see `skitter {group} --help`")
+
+
 def test_wrong_url_to_fetch(workdir):
     for command in ("fetch", "shell"):
         line = usage_error(command, "127.0.0.1:9/a", cwd=workdir)

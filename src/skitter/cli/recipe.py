@@ -13,7 +13,7 @@ from skitter.cli.options import setting_option
 from skitter.errors import UsageError
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def recipe() -> None:
     """Check, suggest and describe recipes.
 
