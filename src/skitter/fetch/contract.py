@@ -160,7 +160,10 @@ class SendPermit(Protocol):
         """Return whether the request may be sent now. If not, the fetcher raises :class:`TooLate`."""
 
     def report_connecting(self, seconds: float) -> None:
-        """Report the time that a new connection for the request took. Later leases of the host allow for it."""
+        """Report the time that a new connection for the request took, or for which a late request has waited.
+
+        Later leases of the host allow for this time.
+        """
 
     @property
     def is_traced(self) -> bool:

@@ -266,8 +266,12 @@ class Transfer:
         return int(pycurl.PREREQFUNC_ABORT if self._has_expired() else pycurl.PREREQFUNC_OK)
 
     def _has_expired(self) -> bool:
-        self.is_late = self._permit is not None and not self._permit.may_send()
-        return self.is_late
+        if self._permit is None or self._permit.may_send():
+            return False
+        # The next request to the host gets more time, also if a busy event loop has delayed this one.
+        self._permit.report_connecting(time.monotonic() - self._begun)
+        self.is_late = True
+        return True
 
     def _limit_body(self, request: Request) -> None:
         """Set a limit of the body that differs from the setting, or that cuts the body."""
