@@ -1,6 +1,6 @@
 """Items, the results of callbacks: dicts, and dataclass, attrs, pydantic or msgspec instances.
 
-The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums and paths (as strings),
+The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums, paths and pydantic's URLs (as strings),
 sets and tuples (as lists), bytes (as base64), and nested items.
 """
 
@@ -206,7 +206,7 @@ def is_selector(value: object) -> bool:
 def _plain(value: Any) -> Any:
     if hasattr(value, "__pydantic_fields__"):
         return value.model_dump()
-    if isinstance(value, PurePath):
+    if isinstance(value, PurePath) or type(value).__module__ == "pydantic.networks":  # HttpUrl and other URLs
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)

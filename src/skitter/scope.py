@@ -56,7 +56,7 @@ class Scope:
         domains = [normalize_domain(text) for text in allowed_domains]
         self._exact_hosts = frozenset(text[1:] for text in domains if text.startswith(EXACT))
         self._domains = tuple(text for text in domains if not text.startswith(EXACT))
-        urls = [url for seed in seeds if (url := normalize(seed)) is not None]
+        urls = [url for seed in seeds if (url := normalize(seed)) is not None and url.startswith(_SCHEMES)]
         self._hosts = frozenset(host_of(url) for url in urls) if scope == "host" else frozenset()
         self._registered = (
             frozenset(registered_domain(host_of(url)) for url in urls) if scope == "domain" else frozenset()

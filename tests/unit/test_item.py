@@ -41,6 +41,10 @@ class Product(pydantic.BaseModel):
     seen: dt.date = dt.date(2026, 11, 21)
 
 
+class Linked(pydantic.BaseModel):
+    link: pydantic.HttpUrl
+
+
 class Point(msgspec.Struct):
     x: int
 
@@ -62,6 +66,7 @@ class Colour(enum.Enum):
         (Page("u", ["x"]), {"url": "u", "tags": ["x"]}),
         (Author("n", Page("u")), {"name": "n", "page": {"url": "u", "tags": []}}),
         (Product(name="n"), {"name": "n", "price": "9.90", "seen": "2026-11-21"}),
+        (Linked(link="https://h.test"), {"link": "https://h.test/"}),
         (Point(1), {"x": 1}),
         ({"inner": Product(name="n"), "list": [Author("a")]},
          {"inner": {"name": "n", "price": "9.90", "seen": "2026-11-21"}, "list": [{"name": "a", "page": None}]}),
