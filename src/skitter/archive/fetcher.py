@@ -147,9 +147,8 @@ class WarcFetcher:
                     original = record.headers.get("WARC-Refers-To-Target-URI") or ""
                     if not original or key in index:
                         continue  # not modified: the full response is elsewhere in the archive
-                date = (
-                    record.record_date
-                )  # ``None`` if it is missing or invalid: the record counts as the oldest
+                date = record.record_date
+                # Without a valid date, the record counts as the oldest.
                 time = 0.0 if date is None else date.timestamp()
                 location = _Location(time, number, record.stream_pos, original)
                 before = index.get(key)

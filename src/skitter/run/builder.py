@@ -544,11 +544,11 @@ class JobBuilder:
         return [open_output(target) for target in self.spec.outputs]
 
     async def _opened(self, worker: str, stores: Sequence[_StoreT]) -> Sequence[_StoreT]:
-        for number, store in enumerate(stores):
+        for count, store in enumerate(stores, 1):
             try:
                 await store.open(self._store_context(worker))
             except BaseException:
-                await close_all(stores[:number])
+                await close_all(stores[:count])
                 raise
         return stores
 
