@@ -148,7 +148,7 @@ class WarcFetcher:
                     if not original or key in index:
                         continue  # not modified: the full response is elsewhere in the archive
                 date = record.record_date
-                # A record whose date is missing or invalid counts as the oldest.
+                # Without a valid date, the record counts as the oldest.
                 time = 0.0 if date is None else date.timestamp()
                 location = _Location(time, number, record.stream_pos, original)
                 before = index.get(key)

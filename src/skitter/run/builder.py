@@ -68,6 +68,22 @@ class RunnableWorker(Protocol):
         """Stop leasing, finish the requests in progress, then end."""
 
 
+class WorkerFactory(Protocol):
+    """Creates a worker that fetches requests of a job with another program."""
+
+    def __call__(
+        self,
+        *,
+        settings: Settings,
+        name: str,
+        frontier: Frontier,
+        info: JobInfo,
+        outputs: ItemWriter,
+        links: LinkCollector,
+    ) -> RunnableWorker:
+        """Return the worker. ``outputs`` is open, and is closed after the worker has ended."""
+
+
 class RunOverrides(msgspec.Struct, frozen=True):
     """Additions of this process to a job. They are not stored with the job, and worker processes do not have them."""
 
@@ -79,10 +95,8 @@ class RunOverrides(msgspec.Struct, frozen=True):
     """Requests to add when the run starts, besides the seeds of the spider. Known requests are not added again."""
     passes: Passes | None = None
     """Earlier passes, whose history a job on a new frontier continues."""
-    make_worker: (
-        Callable[[Settings, str, Frontier, JobInfo, ItemWriter, LinkCollector], RunnableWorker] | None
-    ) = None
-    """Creates a worker with a name, if another program fetches the requests of the job. ``None``: skitter fetches them."""
+    make_worker: WorkerFactory | None = None
+    """Creates a worker, if another program fetches the requests of the job. ``None``: skitter fetches them."""
 
 
 _PLUGIN_SETTINGS = (
@@ -380,10 +394,15 @@ class JobBuilder:
             outputs = await self._item_writer(name, hooks)
             opened.push_async_callback(outputs.close)
             if self._overrides.make_worker is not None:
-                links = self.link_collector(info)
-                return await self._run(
-                    self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
+                foreign = self._overrides.make_worker(
+                    settings=self.settings,
+                    name=name,
+                    frontier=frontier,
+                    info=info,
+                    outputs=outputs,
+                    links=self.link_collector(info),
                 )
+                return await self._run(foreign)
             parts = await self._worker_parts(frontier, info, name, hooks, outputs, opened)
             worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
             return await self._run(worker)
@@ -544,11 +563,11 @@ class JobBuilder:
         return [open_output(target) for target in self.spec.outputs]
 
     async def _opened(self, worker: str, stores: Sequence[_StoreT]) -> Sequence[_StoreT]:
-        for number, store in enumerate(stores):
+        for count, store in enumerate(stores, 1):
             try:
                 await store.open(self._store_context(worker))
             except BaseException:
-                await close_all(stores[:number])
+                await close_all(stores[:count])
                 raise
         return stores
 
