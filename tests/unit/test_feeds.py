@@ -104,3 +104,27 @@ def test_a_field_of_a_wrong_type_or_out_of_range_raises_no_error(item):
 def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
     text = RSS.replace("yesterday", "0001-01-01T00:00:00+14:00")
     assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"
+
+
+def test_a_reference_of_html_and_the_text_after_it_are_kept():
+    text = RSS.replace("One &amp;", "Caf&eacute; &amp;").replace(
+        "<title>Two", "<link>/?a=1&amp;b</link><title>Two&nbsp;&lt;"
+    )
+    one, two = read_feed(text.encode(), URL)
+    assert (one.title, two.title, two.url) == ("Café & two", "Two\xa0<", "https://blog.test/?a=1&b")
+    page = Response(URL, headers={"Content-Type": "application/rss+xml"}, body=text.encode())
+    assert page.css("item title::text").getall() == ["Café & two", "Two\xa0<"]
+    assert page.xpath("//item/link/text()").getall() == ["/1", "/?a=1&b"]
+
+
+def test_a_comment_and_a_section_of_xml_stay_as_they_are():
+    body = "<r>\x0b<!-- R&D &amp; < --><![CDATA[a &amp; <b>]]>&amp;</r>"
+    page = Response(URL, headers={"Content-Type": "text/xml"}, body=body.encode())
+    assert page.xpath("//comment()").getall() == ["<!-- R&D &amp; < -->"]
+    assert page.xpath("string(/r)").get() == "a &amp; <b>&"
+
+
+def test_a_document_keeps_its_own_entities():
+    body = '<!DOCTYPE r [<!ENTITY hellip "own">]><r>&hellip;</r>'
+    page = Response(URL, headers={"Content-Type": "text/xml"}, body=body.encode())
+    assert page.xpath("string(/r)").get() == "own"

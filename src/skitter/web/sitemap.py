@@ -197,7 +197,7 @@ _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry | None]:
     error = SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
-    for element in elements_of(chain((head,), pieces), _ROOTS, _ENTRIES, error):
+    for element in elements_of(chain((head,), pieces), url, _ROOTS, _ENTRIES, error):
         yield _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
 
 
