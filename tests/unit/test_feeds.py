@@ -36,6 +36,15 @@ def test_all_formats_give_the_same_entries(text):
     assert [entry.title for entry in Response(URL, body=text.encode()).feed()] == ["One & two", "Two"]
 
 
+def test_links_of_atom_are_relative_to_the_base_of_their_entry():
+    """XML Base, which RFC 4287, 2 requires."""
+    text = ATOM.replace("<feed", '<feed xml:base="/blog/"').replace("<entry>", '<entry xml:base="2026/">', 1)
+    text = text.replace('href="/1"', 'href="1"').replace("https://blog.test/2", "2")
+    urls = ["https://blog.test/blog/2026/1", "https://blog.test/blog/2"]
+    assert [entry.url for entry in read_feed(text.encode(), URL)] == urls
+    assert [entry.url for entry in read_sitemap(text.encode(), URL)] == urls
+
+
 def test_xhtml_content_keeps_its_markup():
     entry = '<entry><content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><b>x</b></div></content></entry>'
     (found,) = read_feed(f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>'.encode(), URL)

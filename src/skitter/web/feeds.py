@@ -236,7 +236,12 @@ def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
         yield _xml_entry(element, url)
 
 
-def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
+def base_of(element: etree._Element, url: str) -> str:
+    """Return the base of relative URLs in an element of the document at ``url`` (XML Base; RFC 4287, 2)."""
+    return (normalize(element.base, url) if element.base else None) or url
+
+
+def _xml_entry(element: etree._Element, url: str) -> FeedEntry:
     found: dict[str, str] = {}
     tags: list[str] = []
     for child in element:
@@ -260,7 +265,7 @@ def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
         return next((found[name] for name in names if name in found), "")
 
     return FeedEntry(
-        _page_url(first("link", "permalink"), base), first("title"), first("id"),
+        _page_url(first("link", "permalink"), base_of(element, url)), first("title"), first("id"),
         _time(first("pubDate", "published", "date", "updated")), first("creator", "author"),
         first("encoded", "content", "description", "summary"), tuple(filter(None, tags)),
     )  # fmt: skip
