@@ -491,7 +491,8 @@ class Response:
         """Return the structured data of an HTML page as plain values that an item can hold.
 
         ``json_ld``
-            List of the JSON-LD blocks. Invalid JSON is left out.
+            List of the JSON-LD blocks. Line breaks in strings, comments and commas before a bracket are accepted; other
+            invalid JSON is left out.
         ``microdata``, ``rdfa``
             Lists of items with ``type`` and ``properties``.
         ``opengraph``

@@ -29,6 +29,7 @@ from skitter.fetch.contract import (
     UnsendableRequest,
 )
 from skitter.fetch.identity.contract import SourceContext
+from skitter.fetch.cookie_jar import Cookie
 from skitter.fetch.routing import RoutingFetcher, fetcher_rules
 from skitter.request import decode_request, encode_request
 from skitter.settings import Settings
@@ -240,7 +241,7 @@ def cookie(name, value, **more):
 
 def test_only_changed_cookies_are_set_and_others_deleted():
     changes, gone = cookies_to_set(
-        URL, {"a": "1", "b": "2"}, [cookie("a", "1"), cookie("b", "1"), cookie("c", "3")]
+        URL, [("a", "1"), ("b", "2")], [cookie("a", "1"), cookie("b", "1"), cookie("c", "3")]
     )
     assert [(change["name"], change["value"]) for change in changes] == [("b", "2")]
     assert [change["name"] for change in gone] == ["c"]
@@ -250,11 +251,41 @@ def test_cookies_of_scripts_become_set_cookie_lines():
     found = [
         cookie("a", "1"),
         cookie("b", "2", domain=".site.test", path="/x", secure=True, httpOnly=True, expires=0.5),
+        cookie("c", "3", sameSite="Lax"),
     ]
-    assert changed_cookies(found, {"a": "1", "gone": "x"}) == [
+    kept = [Cookie("away", "y", "site.test", False, "/x", False, None)]
+    others = [Cookie("d", "4", "site.test", True, "/x", False, None)]
+    found += [
+        cookie("d", "4", path="/x"),
+        cookie("e", "5", path="/x"),
+        cookie("f", "6", domain="www.site.test"),
+    ]
+    found += [cookie("g", "7", domain=".www.site.test"), cookie("h", "8", domain=".other-site.test")]
+    sent = [("a", "1"), ("gone", "x"), ("away", "y")]
+    assert changed_cookies(URL, found, sent, kept, others) == [
         "b=2; Path=/x; Domain=site.test; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Secure; HttpOnly",
+        "c=3; Path=/; SameSite=Lax",
+        "e=5; Path=/x",
+        "away=; Path=/x; Domain=site.test; Max-Age=0",
         "gone=; Path=/; Max-Age=0",
     ]
+
+
+def test_a_cookie_of_the_jar_is_set_with_its_attributes_unless_the_request_has_its_own():
+    kept = [
+        Cookie("a", "1", "site.test", False, "/", False, 2_000_000_000, "strict"),
+        Cookie("b", "2", "www.site.test", True, "/x", True, None, "none"),
+        Cookie("own", "3", "site.test", False, "/", False, None),
+        Cookie("kept", "4", "site.test", False, "/", False, None),
+    ]
+    sent = [("a", "1"), ("b", "2"), ("kept", "4"), ("own", "9")]
+    changes, _ = cookies_to_set(URL, sent, [cookie("kept", "4", domain=".site.test")], kept)
+    assert changes == [
+        {"name": "a", "value": "1", "url": "http://site.test/", "path": "/", "secure": False, "domain": ".site.test",
+         "expires": 2_000_000_000, "sameSite": "Strict"},
+        {"name": "b", "value": "2", "url": "https://www.site.test/x", "path": "/x", "secure": True, "sameSite": "None"},
+        {"name": "own", "value": "9", "url": URL},
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,15 @@ def test_all_formats_give_the_same_entries(text):
     assert [entry.title for entry in Response(URL, body=text.encode()).feed()] == ["One & two", "Two"]
 
 
+def test_links_of_atom_are_relative_to_the_base_of_their_entry():
+    """XML Base, which RFC 4287, 2 requires."""
+    text = ATOM.replace("<feed", '<feed xml:base="/blog/"').replace("<entry>", '<entry xml:base="2026/">', 1)
+    text = text.replace('href="/1"', 'href="1"').replace("https://blog.test/2", "2")
+    urls = ["https://blog.test/blog/2026/1", "https://blog.test/blog/2"]
+    assert [entry.url for entry in read_feed(text.encode(), URL)] == urls
+    assert [entry.url for entry in read_sitemap(text.encode(), URL)] == urls
+
+
 def test_xhtml_content_keeps_its_markup():
     entry = '<entry><content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><b>x</b></div></content></entry>'
     (found,) = read_feed(f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>'.encode(), URL)
@@ -115,3 +124,27 @@ def test_a_null_in_a_json_feed_is_not_the_text_none():
     }
     (entry,) = read_feed(msgspec.json.encode({"items": [item]}), URL)
     assert (entry.title, entry.author, entry.tags) == ("", "Ann", ("a",))
+
+
+def test_a_reference_of_html_and_the_text_after_it_are_kept():
+    text = RSS.replace("One &amp;", "Caf&eacute; &amp;").replace(
+        "<title>Two", "<link>/?a=1&amp;b</link><title>Two&nbsp;&lt;"
+    )
+    one, two = read_feed(text.encode(), URL)
+    assert (one.title, two.title, two.url) == ("Café & two", "Two\xa0<", "https://blog.test/?a=1&b")
+    page = Response(URL, headers={"Content-Type": "application/rss+xml"}, body=text.encode())
+    assert page.css("item title::text").getall() == ["Café & two", "Two\xa0<"]
+    assert page.xpath("//item/link/text()").getall() == ["/1", "/?a=1&b"]
+
+
+def test_a_comment_and_a_section_of_xml_stay_as_they_are():
+    body = "<r>\x0b<!-- R&D &amp; < --><![CDATA[a &amp; <b>]]>&amp;</r>"
+    page = Response(URL, headers={"Content-Type": "text/xml"}, body=body.encode())
+    assert page.xpath("//comment()").getall() == ["<!-- R&D &amp; < -->"]
+    assert page.xpath("string(/r)").get() == "a &amp; <b>&"
+
+
+def test_a_document_keeps_its_own_entities():
+    body = '<!DOCTYPE r [<!ENTITY hellip "own">]><r>&hellip;</r>'
+    page = Response(URL, headers={"Content-Type": "text/xml"}, body=body.encode())
+    assert page.xpath("string(/r)").get() == "own"

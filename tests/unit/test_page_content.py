@@ -205,6 +205,40 @@ def test_structured_data_is_made_of_plain_values_with_absolute_urls():
     assert json.loads(json.dumps(data)) == data
 
 
+JSON_LD = {
+    "line break": ('{"x": "a\nb"}', {"x": "a\nb"}),
+    "tab": ('{"x": "a\tb"}', {"x": "a\tb"}),
+    "byte order mark": ('\ufeff{"x": 1}', {"x": 1}),
+    "semicolon": ('{"x": 1};', {"x": 1}),
+    "comma": ('{"x": [1, 2,\n], }', {"x": [1, 2]}),
+    "comments": ('{"x": 1, // one, "y": 2\n /* "z": 3 */ "u": "//*no*/"}', {"x": 1, "u": "//*no*/"}),
+    "html comment": ('<!-- {"x": "<!-- y -->"} -->', {"x": "<!-- y -->"}),
+    "html comment in lines": ('<!--\n{"x": 1}\n//-->', {"x": 1}),
+    "cdata": ('//<![CDATA[\n{"x": "]]>, }"}\n//]]>', {"x": "]]>, }"}),
+    "cdata in one line": ('/*<![CDATA[*/ {"x": 1} /*]]>*/', {"x": 1}),
+    "constant": ('{"x": NaN}', {"x": None}),
+}
+"""Blocks with a mistake, and their values."""
+
+
+@pytest.mark.parametrize(("block", "value"), JSON_LD.values(), ids=JSON_LD)
+def test_json_ld_with_a_common_mistake_is_read(block, value):
+    tag = '<script type="application/ld+json">'
+    body = f'{tag}{{"first": 1}}</script>{tag}{block}</script>{tag}{{"x": 1 1}}</script>{tag}[2]</script>'
+    assert page(body).structured_data()["json_ld"] == [{"first": 1}, value, [2]]
+
+
+HOSTILE = {
+    "comment": "/*", "space": ", ", "escape": '"\\', "html": "<!--", "list": "[", "line": "//", "comma": ",", "quote": '"',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_json_ld_is_left_out(part):
+    body = f'<script type="application/ld+json">{part * (500_000 // len(part))}</script>'
+    assert page(body).structured_data()["json_ld"] == []
+
+
 def test_cyclic_or_deeply_nested_microdata_does_not_affect_other_data():
     circle = "<div itemscope itemref=a></div><div id=a itemprop=p itemscope itemref=a></div><meta property=og:title content=T>"
     deep = "<div itemscope itemprop=a>" * 450 + "<meta property=og:title content=T>"

@@ -33,6 +33,7 @@ from skitter.fetch.contract import (
     TooLate,
     UnsendableRequest,
 )
+from skitter.fetch.cookie_jar import CookieJar
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
@@ -60,6 +61,7 @@ class BrowserFetcher:
     def __init__(self, context: SourceContext) -> None:
         self._settings = settings = context.settings
         self._guard = context.guard
+        self._cookies = context.cookies
         self._proxies = ProxyRoutes(settings.proxy, os.environ)
         self._authorizations = authorizations(settings.credentials)
         self._resolver: Resolver | None = None
@@ -133,6 +135,7 @@ class BrowserFetcher:
         if proxy:
             await self._guard.check_url_by_now(url)  # a literal address; the proxy looks up names
             request = request.replace(proxy=proxy)
+        jar = CookieJar() if self._cookies is None else await self._cookies.jar_for(request)
         await self._permits.acquire()
         if not permit.may_send():
             self._permits.release()
@@ -142,7 +145,7 @@ class BrowserFetcher:
         except BaseException:
             self._permits.release()
             raise
-        load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
+        load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers, jar)
         return await self._fetch(load, process, pool)
 
     async def _fetch(self, load: PageLoad, process: BrowserProcess, pool: ContextPool) -> Response:

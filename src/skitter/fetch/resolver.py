@@ -184,9 +184,12 @@ class Resolver:
             code, message = error.args[0], error.args[1]
             if code == aiodns.error.ARES_ECONNREFUSED and not self._all_names:
                 return [], self._max_ttl  # the system may know another way
-            raise UnresolvedHost(
+            failure = UnresolvedHost(
                 f"could not resolve {name}: {message}", remedy="check the name of the host"
-            ) from None
+            )
+            # Name servers cache the answer that a name does not exist (RFC 2308, 5), so a retry would get it again.
+            failure.retryable = code != aiodns.error.ARES_ENOTFOUND
+            raise failure from None
         answered.add(name)
         found = dict.fromkeys(_text(node.addr[0]) for node in result.nodes)
         ttl = min((node.ttl for node in result.nodes), default=0)
