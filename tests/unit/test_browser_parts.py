@@ -28,8 +28,8 @@ from skitter.fetch.contract import (
     UnresolvedHost,
     UnsendableRequest,
 )
-from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.cookie_jar import Cookie
+from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.routing import RoutingFetcher, fetcher_rules
 from skitter.request import decode_request, encode_request
 from skitter.settings import Settings

@@ -161,7 +161,7 @@ def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord 
         return RobotsRecord(RobotsState.RULES, now, settings.ttl, response.body[:MAX_PARSED])
     if 300 <= status < 500 and status != 429:
         return RobotsRecord(RobotsState.UNAVAILABLE, now, settings.ttl)
-    wish = parse_retry_after(response.headers.get("Retry-After"), now) or 0.0
+    wish = parse_retry_after(response.headers.get("Retry-After"), response.headers.get("Date")) or 0.0
     record = _unreachable(f"robots.txt returned {status}", settings, previous, wish)
     return msgspec.structs.replace(record, throttled=status in THROTTLED)
 

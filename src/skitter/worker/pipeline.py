@@ -1018,7 +1018,7 @@ def _retry_after(response: Response) -> float | None:
     """Return the number of seconds for which a throttling server asks to wait, if it does."""
     if response.status not in THROTTLED:
         return None
-    return parse_retry_after(response.header("retry-after") or None, time.time())
+    return parse_retry_after(response.header("retry-after") or None, response.header("date"))
 
 
 def _name(callback: object) -> str | None:
