@@ -14,7 +14,7 @@ import scrapy
 import skitter
 from crawl_harness import CrawlHarness, Scripted
 from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, SitemapSpider, Spider
-from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
+from skitter.errors import SettingsError, SpiderError, StatusError, StoreError, UsageError
 from skitter.foreign_names import (
     ATTRIBUTES,
     CRAWLEE_ARGUMENTS,
@@ -57,7 +57,6 @@ from skitter.worker.callbacks import (
     unsupported_result,
 )
 from skitter.worker.hooks import POINTS, Hooks
-from skitter.worker.retry import StatusError
 
 
 def built(tmp_path, **attributes):

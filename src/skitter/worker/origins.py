@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from enum import Enum
 
-from skitter.fetch.contract import FetchError
+from skitter.errors import FetchError
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings

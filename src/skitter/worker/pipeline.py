@@ -20,20 +20,17 @@ from skitter.directives import Directives
 from skitter.errors import (
     CrawlFailed,
     DeferRequest,
+    FetchError,
     FrontierError,
     PageTooComplex,
+    RedirectError,
     RequestError,
     RetryRequest,
+    StatusError,
     StoreError,
     UndecodableRecord,
 )
-from skitter.fetch.contract import (
-    Aborted,
-    BodySink,
-    FetchError,
-    ProxyError,
-    fetch_with_hook,
-)
+from skitter.fetch.contract import Aborted, BodySink, ProxyError, fetch_with_hook
 from skitter.fetch.robots_rules import product_token
 from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
@@ -68,9 +65,7 @@ from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 from skitter.worker.page import FILE_CALLBACKS, Page, item_key_of
 from skitter.worker.retry import (
     DONE,
-    RedirectError,
     RetryDecision,
-    StatusError,
     allowed_retries,
     decide_after_failure,
     decide_after_status,
