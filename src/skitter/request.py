@@ -339,6 +339,9 @@ def _name_of_function(callback: Any) -> CallbackName:
             f"callback {callback!r} has no name that a worker could look up",
             remedy="pass a method of the spider, or its name as a string",
         )
+    if name.startswith("__") and not name.endswith("__") and callback.__class__ is MethodType:
+        owner = callback.__qualname__.rpartition(".")[0].rpartition(".")[2]
+        name = f"_{owner.lstrip('_')}{name}"  # the private name under which the class has it
     found = CallbackName(name)
     found.function = callback
     return found

@@ -152,6 +152,13 @@ def test_an_output_in_place_of_a_list_is_refused(output):
     assert caught.value.remedy == "write outputs=['a.jsonl']"
 
 
+@pytest.mark.parametrize("workers", [0, -1, "2", 1.5, None])
+def test_a_job_without_a_whole_number_of_workers_is_refused(workers):
+    with pytest.raises(UsageError, match=f"workers of job 'x' is {workers!r}") as caught:
+        JobSpec(job="x", spider="shop.py", workers=workers)
+    assert caught.value.field == "workers"
+
+
 def test_a_job_folder_that_cannot_be_created_is_not_explained_by_the_frontier(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(FrontierError) as caught:

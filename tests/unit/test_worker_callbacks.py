@@ -363,3 +363,31 @@ async def test_an_item_that_cannot_be_written_fails_only_its_page(run):
     assert [item["page"] for item in ran.items] == ["start"]
     assert ran.letters["/fine"].startswith("store: item 1 of the page")
     assert ran.counters["items"] == 1
+
+
+class _Base(Spider):
+    def request_in_base(self):
+        return Request("http://h.test/", self.__parse_page, errback=self.__failed)
+
+    def __parse_page(self, response):
+        """A callback."""
+
+    def __failed(self, request, error):
+        """An errback."""
+
+
+class Derived(_Base):
+    def request_in_derived(self):
+        return Request("http://h.test/", self.__parse_page)
+
+    def __parse_page(self, response):
+        """Another callback."""
+
+
+def test_a_private_method_can_be_a_callback():
+    spider = Derived()
+    of_base, of_derived = spider.request_in_base(), spider.request_in_derived()
+    names = [of_base.callback, of_base.errback, of_derived.callback]
+    assert names == ["_Base__parse_page", "_Base__failed", "_Derived__parse_page"]
+    found = [CallbackRunner().find(spider, name).__doc__ for name in names]
+    assert found == ["A callback.", "An errback.", "Another callback."]

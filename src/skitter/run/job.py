@@ -79,6 +79,12 @@ class JobSpec(msgspec.Struct, kw_only=True):
                 remedy=f"write outputs=[{str(outputs)!r:.80}]",
                 field="outputs",
             )
+        if not isinstance(self.workers, int) or self.workers < 1:
+            raise UsageError(
+                f"workers of job {self.job!r} is {self.workers!r}",
+                remedy="give an integer, 1 or more",
+                field="workers",
+            )
         # A program may pass paths.
         self.outputs, self.spider, self.home = [*map(str, outputs)], str(self.spider), str(self.home)
 
