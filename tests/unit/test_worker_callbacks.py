@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 import msgspec
@@ -391,3 +392,30 @@ def test_a_private_method_can_be_a_callback():
     assert names == ["_Base__parse_page", "_Base__failed", "_Derived__parse_page"]
     found = [CallbackRunner().find(spider, name).__doc__ for name in names]
     assert found == ["A callback.", "An errback.", "Another callback."]
+
+
+class Blocking(Spider):
+    """Its callback blocks the worker at the first call for longer than its leases last."""
+
+    called = 0
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        self.called += 1
+        end = time.monotonic() + 0.5
+        while self.called == 1 and time.monotonic() < end:
+            pass
+        yield {"call": self.called}
+
+
+async def test_a_callback_that_lets_leases_expire_has_a_warning(serve, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("skitter.worker.pipeline._LONG_CALLBACK", 0.4)
+    spider = Blocking(url=serve(Scripted({"/": []})).url)
+    ran = await CrawlHarness(spider, tmp_path, lease_seconds=0.3).run()
+    assert len(ran.items) == 1
+    warnings = [record.getMessage() for record in caplog.records if "did nothing else" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "leases expired (lease_seconds)" in warnings[0]
+    assert warnings[0].endswith("set callback_threads")

@@ -755,10 +755,14 @@ class RequestPipeline:
         return callback
 
     def _warn_of_blocking(self, page: Page, callback: Callable[..., Any], seconds: float) -> None:
-        if self._has_warned_of_blocking or not self.callbacks.blocks(callback):
+        lets_leases_expire = seconds > self._settings.lease_seconds
+        if not self.callbacks.blocks(callback) or (self._has_warned_of_blocking and not lets_leases_expire):
             return
         self._has_warned_of_blocking = True
-        text = "%s: callback %s took %.1f s, during which this worker did nothing else; set callback_threads"
+        text = "%s: callback %s took %.1f s, during which this worker did nothing else"
+        if lets_leases_expire:
+            text += " and its leases expired (lease_seconds), so its pages in progress are fetched again"
+        text += "; set callback_threads"
         log.warning(text, page.lease.url, page.request.callback or "parse", seconds)
 
     def _warn_of_cookies(self, request: Request, results: list[Any]) -> None:
