@@ -1,6 +1,7 @@
 """The folder of a job: permissions of its socket, and reading its state."""
 
 import asyncio
+import datetime as dt
 import os
 import threading
 from contextlib import nullcontext
@@ -143,6 +144,19 @@ def test_a_specification_takes_paths(tmp_path):
     )
     assert (spec.spider, spec.home) == (f"{tmp_path}/shop.py", str(tmp_path))
     assert spec.outputs == [f"{tmp_path}/a.jsonl", "b.csv"]
+
+
+def test_a_job_with_a_date_and_a_tuple_as_arguments_can_be_continued(tmp_path):
+    folder = JobFolder("job", tmp_path)
+
+    def spec(day):
+        arguments = {"since": dt.date(2026, 1, day), "kinds": ("new", "old")}
+        return JobSpec(job="job", spider="shop:Shop", frontier="memory:", arguments=arguments)
+
+    folder.write(spec(1))
+    folder.check(spec(1))
+    with pytest.raises(UsageError, match=r"started with other arguments.*2026-01-01"):
+        folder.check(spec(2))
 
 
 @pytest.mark.parametrize("output", ["a.jsonl", Path("a.jsonl")])

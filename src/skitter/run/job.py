@@ -372,7 +372,11 @@ def _compared(spec: JobSpec, field: str) -> Any:
 
         return location_of(spec.frontier)
     value = getattr(spec, field)
-    return {k: v for k, v in value.items() if not is_secret_name(k)} if field == "arguments" else value
+    if field != "arguments":
+        return value
+    plain = {k: v for k, v in value.items() if not is_secret_name(k)}
+    # A program may pass dates and tuples, which are stored as JSON.
+    return msgspec.json.decode(msgspec.json.encode(plain, enc_hook=repr))
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:
