@@ -86,6 +86,8 @@ def form_request(
     method, enctype = _method_and_enctype(form.root, button)
     if method not in {"get", "post"}:
         raise _unsendable(response, css, f"its method is {method!r}")
+    if files and (method == "get" or enctype != _MULTIPART):
+        _warn_of_unsent(files)
     codec = _codec(form.root, response)
     url = normalize(sent.url) or sent.url
     if method == "get":
@@ -177,6 +179,15 @@ def _warn_of_unknown(known: Mapping[str, None], fields: Mapping[str, Any]) -> No
                 f"the form has no field {name!r}, which is sent anyway; its fields are {', '.join(known)}",
                 stacklevel=4,
             )
+
+
+def _warn_of_unsent(files: Mapping[str, Any]) -> None:
+    """Warn about files whose content a form does not send, once for each line of a spider that sends them."""
+    warnings.warn(
+        f"the form is not multipart/form-data, so it sends only the name of the file {', '.join(map(repr, files))};"
+        " to upload the content, send the body of skitter.forms.encode_multipart(...) with Request(url, method='POST', ...)",
+        stacklevel=4,
+    )
 
 
 def _remove(element: Any) -> None:

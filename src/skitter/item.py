@@ -1,7 +1,8 @@
 """Items, the results of callbacks: dicts, and dataclass, attrs, pydantic or msgspec instances.
 
-The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums, paths and pydantic's URLs (as strings),
-sets and tuples (as lists), bytes (as base64), and nested items.
+The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums, paths, IP addresses and
+the URLs of pydantic (as strings), sets and tuples (as lists), bytes (as base64), and nested items. The class of a value may
+be derived from one of these.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from skitter.errors import StoreError
 from skitter.plugins import FILE_MODULE
-from skitter.request import Request
+from skitter.request import Request, as_builtin
 
 
 def is_item(candidate: Any) -> bool:
@@ -203,16 +204,23 @@ def is_selector(value: object) -> bool:
     return type(value).__module__ in {"skitter.html.selector", "parsel.selector"}
 
 
+_MODULES_OF_TEXTS = frozenset({"ipaddress", "pydantic.networks", "pydantic_core._pydantic_core"})
+"""Modules whose values are IP addresses and URLs, which are written as text."""
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "__pydantic_fields__"):
         return value.model_dump()
-    if isinstance(value, PurePath) or type(value).__module__ == "pydantic.networks":  # HttpUrl and other URLs
+    if isinstance(value, PurePath) or type(value).__module__ in _MODULES_OF_TEXTS:
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)
     if is_selector(value):
         raise TypeError(f"a selector, {value!r:.60}, without .get() or .getall()")
-    raise TypeError(f"a value of type {type(value).__qualname__}")
+    try:
+        return as_builtin(value)
+    except TypeError:
+        raise TypeError(f"a value of type {type(value).__qualname__}") from None
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode

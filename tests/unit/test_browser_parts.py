@@ -17,7 +17,7 @@ from skitter.browser.fetcher import BrowserFetcher, shared_browser
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browser.pool import ContextPool
 from skitter.browsing import Browsing, Click, InfiniteScroll, Wait, remaining
-from skitter.errors import RequestError, SettingsError
+from skitter.errors import RedirectError, RequestError, SettingsError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import (
     ConnectError,
@@ -34,7 +34,7 @@ from skitter.fetch.routing import RoutingFetcher, fetcher_rules
 from skitter.request import decode_request, encode_request
 from skitter.settings import Settings
 from skitter.testing import Answer
-from skitter.worker.retry import RedirectError, redirected
+from skitter.worker.retry import redirected
 
 URL = "http://site.test/a"
 

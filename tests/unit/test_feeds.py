@@ -65,6 +65,9 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(read_rows('\ufeffid, url\r\n1,"/a;b"\r\n\r\n2\r\n')) == rows
     assert list(read_rows('id\turl\n1\t"/a;b"\n2\t\t9\n')) == rows
     assert list(read_rows("id,x;y\n1,2\n", ";")) == [{"id,x": "1,2", "y": ""}]
+    assert list(read_rows('"x;y;z",b\n1,2\n')) == [{"x;y;z": "1", "b": "2"}]
+    assert list(read_rows('"Price, EUR";"Name ""x"", y"\n1;2\n')) == [{"Price, EUR": "1", 'Name "x", y': "2"}]
+    assert list(read_rows('a;"b,c,\nd"\n1;2\n')) == [{"a": "1", "b,c,\nd": "2"}]
     assert list(read_rows("")) == []
     assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
 

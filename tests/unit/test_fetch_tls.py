@@ -12,9 +12,9 @@ from servers.fetch_proxy import Proxy
 from servers.fetch_raw import RawServer, page
 from servers.name_server import NameServer
 from servers.tls import server_side
-from skitter.errors import UsageError
+from skitter.errors import FetchError, UsageError
 from skitter.fetch import tls as fetch_tls
-from skitter.fetch.contract import ConnectError, FetchError, TlsError
+from skitter.fetch.contract import ConnectError, TlsError
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.tls import TlsSessions, file_for, is_unverified
 from skitter.request import Request

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from recipe_runs import compile_text
 from skitter import Response
 from skitter.cli.main import skitter
-from skitter.errors import SettingsError, SkitterError, UndecodableRecord, UsageError
-from skitter.fetch.contract import FetchError
+from skitter.errors import FetchError, SettingsError, SkitterError, UndecodableRecord, UsageError
 from skitter.fetch.cookie_jar import CookieJar
 from skitter.fetch.decoding import decode_body
 from skitter.fetch.robots_rules import RobotsPolicy

@@ -141,6 +141,14 @@ def test_files_are_uploaded():
     assert (parts["g"].get_filename(), parts["g"].get_payload(decode=True)) == ("", b"")
 
 
+@pytest.mark.parametrize("attributes", ["method=post", "", "method=post enctype=text/plain"])
+def test_a_form_that_sends_only_the_name_of_a_file_has_a_warning(attributes):
+    body = f"<form {attributes}><input type=file name=f></form>"
+    with pytest.warns(UserWarning, match="name of the file 'f'.*encode_multipart") as caught:
+        page(body).form({"f": FormFile("a.txt", b"data")})
+    assert caught[0].filename == __file__
+
+
 def test_a_form_is_sent_in_the_encoding_of_its_page():
     body = "<meta charset=iso-8859-1><form><input name=q value=\xfc><input name=w value='&#8364;'></form>".encode(
         "latin-1"

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from servers.name_server import SILENT, NameServer
+from skitter.errors import FetchError
 from skitter.fetch import resolver
-from skitter.fetch.contract import FetchError
 from skitter.fetch.http import HttpFetcher
 from skitter.request import Request
 from skitter.settings import Settings

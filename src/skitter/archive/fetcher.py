@@ -14,15 +14,8 @@ import xxhash
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from skitter._utils.concurrency import SingleThreadExecutor
-from skitter.errors import SettingsError
-from skitter.fetch.contract import (
-    UNCONDITIONAL,
-    BodyTooLarge,
-    FetcherCapabilities,
-    FetchError,
-    HeaderHook,
-    SendPermit,
-)
+from skitter.errors import FetchError, SettingsError
+from skitter.fetch.contract import UNCONDITIONAL, BodyTooLarge, FetcherCapabilities, HeaderHook, SendPermit
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.tdmrep import SITE_FILES
 from skitter.request import Request

@@ -22,11 +22,11 @@ from skitter.browser.pool import ContextPool, TabContext
 from skitter.browser.process import BrowserProcess, delete_left_folders
 from skitter.browser.tab import PageLoad, Tab
 from skitter.browsing import PLAIN_BROWSING, Pdf, Screenshot
+from skitter.errors import FetchError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     FetcherCapabilities,
-    FetchError,
     HeaderHook,
     SendPermit,
     TimedOut,

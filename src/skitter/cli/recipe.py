@@ -71,7 +71,7 @@ def schema() -> None:
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
     """Suggest a recipe for a page: its repeated blocks, their fields, and the next page. The recipe runs unchanged."""
-    from skitter.fetch.contract import FetchError
+    from skitter.errors import FetchError
 
     if output is not None and output.exists():
         raise UsageError(f"{output} exists", remedy="choose another name")

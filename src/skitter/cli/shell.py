@@ -47,7 +47,7 @@ def shell(url: str, browser: bool, robots: bool, code: str | None, settings: tup
 
     Exits with 1 if the server does not respond.
     """
-    from skitter.fetch.contract import FetchError
+    from skitter.errors import FetchError
 
     expression = None if code is None else _compiled(code)
     with ShellSession(single_settings(settings, robots=robots, browser=browser)) as session:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pycurl
 
 from skitter._utils.concurrency import is_cancelled
-from skitter.errors import UsageError
+from skitter.errors import FetchError, UsageError
 from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     ConnectError,
     FetcherCapabilities,
-    FetchError,
     ForbiddenAddress,
     HeaderHook,
     ProtocolError,
@@ -160,7 +159,7 @@ class HttpFetcher:
     ) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
-        Cancelling the call ends the transfer. Raises :class:`~skitter.fetch.contract.FetchError`, and whatever
+        Cancelling the call ends the transfer. Raises :class:`~skitter.errors.FetchError`, and whatever
         ``on_headers`` raises; :class:`~skitter.fetch.contract.Aborted` if it returns ``False``.
         """
         url = _sendable(request.url)

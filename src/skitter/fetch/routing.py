@@ -104,7 +104,7 @@ class HeaderFetcher(WrappingFetcher):
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
-        """Fetch one request with the headers. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        """Fetch one request with the headers. Raises :class:`~skitter.errors.FetchError`."""
         request = request.replace(headers=with_defaults(request.headers, self._headers))
         return fetch_with_hook(self._fetcher, request, permit, on_headers)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from skitter._utils.backoff import Unavailable
-from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
+from skitter.errors import SettingsError, SpiderError, StoreError, UsageError, with_article
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
@@ -164,6 +164,7 @@ class JobBuilder:
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
         if len(spec.queues_per_worker()) > 1:
+            _refuse_changed(spec.arguments)
             self.spec = spec = _named_by_file(spec)
         check_spider(spider)
         check_hooks(self._overrides.hooks)
@@ -610,6 +611,29 @@ def _refuse_objects(kind: str, values: Mapping[str, Any], remedy: str) -> None:
                 remedy=remedy,
                 field=name,
             ) from None
+
+
+def _refuse_changed(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that worker processes would receive as other values, such as a date as text.
+
+    A tuple becomes a list.
+    """
+    for name, value in arguments.items():
+        received = msgspec.json.decode(msgspec.json.encode(value))
+        if received != _with_lists(value):
+            raise UsageError(
+                f"argument {name} is {with_article(type(value).__name__)}, which worker processes would receive as"
+                f" {received!r:.60}",
+                remedy="pass text, numbers, lists or dicts, and convert them in the spider's __init__",
+                field=name,
+            )
+
+
+def _with_lists(value: Any) -> Any:
+    """Return a value with lists in place of its tuples."""
+    if isinstance(value, (list, tuple)):
+        return [_with_lists(element) for element in value]
+    return {key: _with_lists(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _takes_response(callback: Callable[..., Any]) -> bool:

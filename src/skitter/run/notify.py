@@ -12,9 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from skitter.errors import SettingsError, SkitterError
+from skitter.errors import FetchError, SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import FetchError
 from skitter.fetch.http import HttpFetcher
 from skitter.monitors import Verdict, describe
 from skitter.request import Request

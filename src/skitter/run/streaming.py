@@ -11,8 +11,7 @@ from typing import Any
 
 from skitter._utils.concurrency import LoopThread
 from skitter._utils.visible import visible
-from skitter.errors import CrawlFailed
-from skitter.fetch.contract import FetchError
+from skitter.errors import CrawlFailed, FetchError, StatusError
 from skitter.request import Request
 from skitter.response import Response
 from skitter.run.builder import RunOverrides
@@ -22,7 +21,6 @@ from skitter.run.process import new_event_loop
 from skitter.secrets import shown_url
 from skitter.spider import Spider
 from skitter.worker.callbacks import describe
-from skitter.worker.retry import StatusError
 
 _WAITING_PAGES = 64
 """Number of pages whose items may wait for the consumer before the crawl waits."""

@@ -310,7 +310,7 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
-    head = lines.readline()
+    head = _QUOTED.sub("", lines.readline())
     lines.seek(0)
     reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count))
     try:
@@ -327,6 +327,8 @@ def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
         raise FeedError(f"invalid CSV: {error}", remedy="read response.text instead") from error
 
 
+_QUOTED = re.compile(r'"[^"]*(?:"|$)')
+"""A name in quotes, which may contain other delimiters."""
 _MAX_COLUMNS = 1_000
 """Maximum number of columns. Each row has a value for each column, so 100,000 columns and 20,000 rows of one character
 would take minutes."""

@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from skitter._utils.notes import Notes
-from skitter.errors import SettingsError
-from skitter.fetch.contract import FetchError, ProxyError
+from skitter.errors import FetchError, SettingsError
+from skitter.fetch.contract import ProxyError
 from skitter.request import Request
 
 log = logging.getLogger("skitter.fetch")
