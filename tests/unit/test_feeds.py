@@ -58,6 +58,7 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(read_rows("id,x;y\n1,2\n", ";")) == [{"id,x": "1,2", "y": ""}]
     assert list(read_rows("")) == []
     assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
+    assert list(Response(URL, body=b"id,n\n'7,5',8\n").csv_rows(quotechar="'")) == [{"id": "7,5", "n": "8"}]
 
 
 def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():

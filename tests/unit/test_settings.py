@@ -169,7 +169,18 @@ def test_a_job_that_remembers_pages_has_no_budget_of_a_host(budget):
 
 
 @pytest.mark.parametrize(
-    "server", ["x", "", "dns.example", "192.0.2.1:", "192.0.2.1:x", "[::1", "192.0.2.1:53:53"]
+    "server",
+    [
+        "x",
+        "",
+        "dns.example",
+        "192.0.2.1:",
+        "192.0.2.1:x",
+        "[::1",
+        "192.0.2.1:53:53",
+        "192.0.2.1:65536",
+        "[::1]:0",
+    ],
 )
 def test_a_name_server_without_an_address_is_refused(server):
     with pytest.raises(SettingsError, match="invalid name server in dns_servers"):
@@ -200,6 +211,11 @@ def test_name_servers_that_would_not_be_asked_are_refused():
         ("allowed_statuses", "200-299", "give a list of integers, such as [404, 410]"),
         ("files_fields", ["image_urls"], 'give an object in JSON, such as {"image_urls": "images"}'),
         ("allow", 5, "give a list of texts"),
+        (
+            "initial_cookies",
+            "a=b",
+            'give an object in JSON, such as {"https://example.com/": ["id=7; Path=/"]}',
+        ),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_plain_words(name, value, remedy):
