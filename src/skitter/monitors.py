@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from skitter.errors import SettingsError, did_you_mean
+from skitter.errors import SettingsError, close_names, did_you_mean
 
 MAX_RULES = 100
 MAX_LENGTH = 500
@@ -47,6 +47,12 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_40
 # Compiled at its first use.
 _TEXT_OR_TIME = r"""(["'])(?:\\.|(?!\1).)*\1|(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"""
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
+_ERROR_KINDS = (
+    "aborted", "action", "archive", "browser", "callback", "connect", "crash", "disconnected", "dns", "encoding", "fetch",
+    "forbidden", "hook", "internal", "invalid", "late", "lost", "page_limit", "protocol", "proxy", "record", "redirect",
+    "request", "robots", "seed", "status", "store", "timeout", "tls", "too_complex", "too_large",
+)  # fmt: skip
+"""The kinds of skitter's own errors. Fetchers of other packages may add kinds."""
 
 Figures = Mapping[str, float]
 """Values of figures by name, such as ``items`` and ``coverage(price)``."""
@@ -228,7 +234,25 @@ class CompiledMonitor:
             return self._of_history(name, node)
         if len(node.args) != 1:
             raise self._error(node, f"{name} takes one argument", f"write {name}(NAME)")
-        return self._figure(Figure(name, self._argument(node.args[0])))
+        argument = self._argument(node.args[0])
+        self._check_argument(node.args[0], name, argument)
+        return self._figure(Figure(name, argument))
+
+    def _check_argument(self, node: ast.expr, name: str, argument: str) -> None:
+        """Refuse a status or a kind of error that never occurs, because such a rule would never be violated."""
+        if name == "status" and not re.fullmatch("[1-9](?:[0-9]{0,2}|xx)", argument):
+            raise self._error(
+                node, f"{argument!r} is not a status", 'write status(404), or status("5xx") for a class'
+            )
+        if name not in {"failed", "retried"}:
+            return
+        kind, _, detail = argument.partition("/")
+        if kind == "status" and detail and not re.fullmatch("[1-9][0-9]{2}", detail):
+            raise self._error(
+                node, f"{detail!r} is not a status", f'write {name}("status/404"), or {name}(status) for all'
+            )
+        if kind not in _ERROR_KINDS and (near := close_names(kind.lower(), _ERROR_KINDS, cutoff=0.8)):
+            raise self._error(node, f"unknown kind of error {kind!r}", f"did you mean {near[0]}?")
 
     def _argument(self, node: ast.expr) -> str:
         """Return the text of a field, a status, or the name of a counter."""

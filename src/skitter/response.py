@@ -457,14 +457,15 @@ class Response:
 
         return read_feed(self.body, self.url)
 
-    def csv_rows(self, delimiter: str = "") -> Iterator[dict[str, str]]:
+    def csv_rows(self, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
         """Read this CSV file row by row, as dicts with the names in its first row as keys.
 
         ``delimiter``: character between two values; empty: comma, semicolon, tab or ``|``, whichever the first row has most.
+        ``quotechar``: character around values that contain delimiters or line breaks.
         """
         from skitter.web.feeds import read_rows  # noqa: PLC0415 - few spiders read CSV
 
-        return read_rows(self.text, delimiter)
+        return read_rows(self.text, delimiter, quotechar)
 
     def markdown(self, css: str = "body") -> str:
         """Return the first element that a query finds as Markdown, with absolute links; empty if it finds nothing.

@@ -201,6 +201,7 @@ _TYPES = {
     tuple[int, ...]: "a list of integers",
     tuple[str, ...]: "a list of texts",
     dict[str, str]: "an object in JSON whose values are texts",
+    dict[str, list[str]]: "an object in JSON whose values are lists of texts",
 }
 
 
@@ -910,16 +911,21 @@ def _check_blocked_url(pattern: str) -> None:
 
 
 def _check_name_server(server: str) -> None:
-    found = re.fullmatch(r"\[(.+)\](?::\d+)?(?:%\w+)?|([^:]+):\d+", server)
-    address = (found[1] or found[2]) if found else server
+    found = re.fullmatch(r"\[(?P<v6>.+)\](?::(?P<port6>\d{1,5}))?(?:%\w+)?|(?P<v4>[^:]+):(?P<port4>\d{1,5})", server)
+    address = (found["v6"] or found["v4"]) if found else server
+    port = int((found["port6"] or found["port4"] or 53) if found else 53)
     try:
         ip_address(address)
     except ValueError:
+        is_valid = False
+    else:
+        is_valid = 0 < port <= 65_535
+    if not is_valid:
         raise SettingsError(
             f"invalid name server in dns_servers: {server!r:.200}",
             remedy="write its address, as in 192.0.2.1, 192.0.2.1:5353 or [2001:db8::1]:5353",
             field="dns_servers",
-        ) from None
+        )
 
 
 def build_settings(*layers: Mapping[str, Any]) -> Settings:

@@ -70,6 +70,7 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(read_rows('a;"b,c,\nd"\n1;2\n')) == [{"a": "1", "b,c,\nd": "2"}]
     assert list(read_rows("")) == []
     assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
+    assert list(Response(URL, body=b"id,n\n'7,5',8\n").csv_rows(quotechar="'")) == [{"id": "7,5", "n": "8"}]
 
 
 def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():

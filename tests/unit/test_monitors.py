@@ -1,6 +1,7 @@
 """The language of monitors: the meaning of rules, and errors with their position."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -95,6 +96,10 @@ def test_a_verdict_holds_the_figures_that_it_used():
         ("median(items) > 3", 1),
         ("median(items, 0) > 3", 15),
         ("median(items, 9999) > 3", 15),
+        ("failed(timeuot) < 1", 8),
+        ('retried("Too_Large/x") < 1', 9),
+        ('failed("status/4xx") < 1', 8),
+        ('status("5XX") < 1', 8),
         ("median(items, n=5) > 3", 1),
         ("__import__('os').system('x') > 1", 1),
         ("(lambda: 3)() > 1", 1),
@@ -123,6 +128,14 @@ def test_an_invalid_monitor_is_rejected(given_monitor):
     with pytest.raises(SettingsError) as refused:
         compile_monitors([given_monitor])
     assert refused.value.field == "monitors[0]"
+
+
+def test_a_rule_may_name_every_documented_kind_of_error_and_those_of_other_packages():
+    guide = (Path(__file__).parents[2] / "docs/guides/failures.md").read_text()
+    kinds = re.findall("`([a-z_/]+)`", re.search(r"starts with its kind: (.*?)\n\n", guide, re.DOTALL)[1])
+    assert len(kinds) > 20
+    for kind in (*kinds, "status/999", "captcha", "captcha/timeout"):
+        CompiledMonitor(MonitorRule(f'failed("{kind}") + retried("{kind}") < 1'))
 
 
 def test_two_monitors_need_two_names():

@@ -172,7 +172,18 @@ def test_a_job_that_remembers_pages_has_no_budget_of_a_host(budget):
 
 
 @pytest.mark.parametrize(
-    "server", ["x", "", "dns.example", "192.0.2.1:", "192.0.2.1:x", "[::1", "192.0.2.1:53:53"]
+    "server",
+    [
+        "x",
+        "",
+        "dns.example",
+        "192.0.2.1:",
+        "192.0.2.1:x",
+        "[::1",
+        "192.0.2.1:53:53",
+        "192.0.2.1:65536",
+        "[::1]:0",
+    ],
 )
 def test_a_name_server_without_an_address_is_refused(server):
     with pytest.raises(SettingsError, match="invalid name server in dns_servers"):
@@ -206,6 +217,11 @@ def test_name_servers_that_would_not_be_asked_are_refused():
         ("image_thumbnails", '{"small": [100', "check its quotes, commas and brackets"),
         ("max_pages", 2**63, f"give {2**63 - 1} or less"),
         ("max_pages", str(10**30), f"give {2**63 - 1} or less"),
+        (
+            "initial_cookies",
+            "a=b",
+            'give an object in JSON, such as {"https://example.com/": ["id=7; Path=/"]}',
+        ),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_plain_words(name, value, remedy):

@@ -135,8 +135,8 @@ class JobFolder:
     def __init__(self, job: str, home: str | Path = HOME) -> None:
         if not is_job_name(job):
             raise UsageError(
-                f"invalid job name: {job!r}",
-                remedy="use letters, digits, dots, dashes and underscores",
+                f"invalid job name: {job!r:.120}",
+                remedy="use at most 100 letters, digits, dots, dashes and underscores; the first is a letter or a digit",
                 field="job",
             )
         self.job = job
