@@ -48,7 +48,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_40
 _TEXT_OR_TIME = r"""(["'])(?:\\.|(?!\1).)*\1|(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"""
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
 _ERROR_KINDS = (
-    "aborted", "action", "archive", "browser", "callback", "connect", "crash", "disconnected", "dns", "encoding", "fetch",
+    "aborted", "action", "archive", "browser", "callback", "connect", "crash", "disconnected", "dns", "encoding", "fetch", "file",
     "forbidden", "hook", "internal", "invalid", "late", "lost", "page_limit", "protocol", "proxy", "record", "redirect",
     "request", "robots", "seed", "status", "store", "timeout", "tls", "too_complex", "too_large",
 )  # fmt: skip

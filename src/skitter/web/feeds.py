@@ -310,7 +310,10 @@ def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
-    head = _QUOTED.sub("", lines.readline())
+    quote = re.escape(quotechar)
+    head = re.sub(
+        f"{quote}[^{quote}]*(?:{quote}|$)", "", lines.readline()
+    )  # a name in quotes may contain delimiters
     lines.seek(0)
     reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count), quotechar=quotechar)
     try:
@@ -327,8 +330,6 @@ def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[
         raise FeedError(f"invalid CSV: {error}", remedy="read response.text instead") from error
 
 
-_QUOTED = re.compile(r'"[^"]*(?:"|$)')
-"""A name in quotes, which may contain other delimiters."""
 _MAX_COLUMNS = 1_000
 """Maximum number of columns. Each row has a value for each column, so 100,000 columns and 20,000 rows of one character
 would take minutes."""
