@@ -304,7 +304,9 @@ def test_fresh_forgets_nothing_if_the_run_cannot_begin(workdir, serve):
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a b", "x" * 101])
 def test_a_name_that_no_job_can_have(name, workdir):
-    assert "invalid job name" in usage_error("crawl", URL, f"--job={name}", cwd=workdir)
+    error = usage_error("crawl", URL, f"--job={name}", cwd=workdir)
+    assert "invalid job name" in error
+    assert "at most 100" in error
 
 
 def test_a_job_that_was_never_started(workdir):

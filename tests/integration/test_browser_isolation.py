@@ -14,8 +14,9 @@ from browsers import BROWSER, Headings, require_browser
 from browsers import crawl_headings as crawl
 from crawl_harness import CrawlHarness, Scripted
 from servers.fetch_proxy import Proxy
+from servers.name_server import NameServer
 from servers.tls import SocketServers, hostile_tls
-from skitter import Request
+from skitter import Request, Spider
 from skitter.browsing import Click, Wait
 from skitter.testing import Answer, WireAnswer
 
@@ -153,6 +154,62 @@ async def test_a_page_that_sets_a_cookie_and_reloads_is_loaded_again_with_it(ser
     assert ran.letters == {}
     assert found == {"/": "let in"}
     assert site.counts["/"] == 2
+
+
+class LoginThenBrowser(Spider):
+    """Logs in by HTTP, loads two pages in the browser, and then fetches a page by HTTP."""
+
+    name = "login"
+
+    def __init__(self, url, session):
+        super().__init__()
+        self.url, self.session = url, session
+
+    async def start(self):
+        yield Request(f"{self.url}/login", "logged_in", fetcher="http", session=self.session)
+
+    def logged_in(self, response):
+        yield Request(f"{self.url}/shop/1", "shown", session=self.session, browsing=SHOWN)
+
+    def shown(self, response):
+        if response.url.endswith("1"):
+            yield Request(f"{self.url}/shop/2", "shown", session=self.session, browsing=SHOWN)
+        else:
+            yield Request(f"{self.url}/plain", "done", fetcher="http", session=self.session)
+
+    def done(self, response):
+        yield {"text": response.text}
+
+
+@pytest.mark.parametrize("session", ["", "ann"])
+async def test_cookies_of_http_keep_their_domain_and_path_in_the_browser(serve, tmp_path, session):
+    cookies = ("sid=1; Path=/", "wide=2; Path=/; Domain=shop.test", "own=3; Path=/api")
+    lines = "".join(f"Set-Cookie: {line}\r\n" for line in cookies)
+    login = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n{lines}Content-Length: 0\r\n\r\n"
+    script = (
+        "<script>(async () => {await fetch('/api/%s');"
+        " await fetch('//api.shop.test:' + location.port + '/x%s', {mode: 'no-cors', credentials: 'include'});"
+        " %s; document.body.insertAdjacentHTML('beforeend', '<p id=shown>')})()</script>"
+    )
+    leave = "document.cookie = 'wide=; Domain=shop.test; Path=/; Max-Age=0'"
+    site = Scripted({
+        "/login": WireAnswer([login.encode()], "keep"), "/plain": Answer(b"x"),
+        "/shop/1": html(script % (1, 1, "")), "/shop/2": html(script % (2, 2, leave)),
+        "/api/1": Answer(b"", headers={"Set-Cookie": "own=4; Path=/api"}), "/api/2": Answer(b""),
+        "/x1": Answer(b""), "/x2": Answer(b""),
+    })  # fmt: skip
+    port = serve(site).port
+    with NameServer(dict.fromkeys(("www.shop.test", "api.shop.test"), "127.0.0.1")) as names:
+        spider = LoginThenBrowser(f"http://www.shop.test:{port}", session)
+        limits = {"dns_servers": (names.address,), "allow_networks": ("127.0.0.0/8",)}
+        ran = await CrawlHarness(spider, tmp_path, **BROWSER | limits).run()
+    assert ran.letters == {}
+    sent = {visit.target: sorted(visit.headers.get("cookie", "").split("; ")) for visit in site.visits}
+    assert {path: sent[path] for path in ("/shop/1", "/api/1", "/x1", "/shop/2", "/api/2", "/x2", "/plain")} == {
+        "/shop/1": ["sid=1", "wide=2"], "/api/1": ["own=3", "sid=1", "wide=2"], "/x1": ["wide=2"],
+        "/shop/2": ["sid=1", "wide=2"], "/api/2": ["own=4", "sid=1", "wide=2"], "/x2": ["wide=2"],
+        "/plain": ["sid=1"],
+    }  # fmt: skip
 
 
 async def test_a_proxy_with_a_login_gets_it(serve, tmp_path):

@@ -163,6 +163,16 @@ async def test_names_without_an_answer_do_not_hold_the_others(serve, tmp_path):
     assert name_server.asked["good.test"] == 1
 
 
+async def test_a_name_that_does_not_exist_is_asked_for_once(tmp_path):
+    with NameServer({"*.silent.test": SILENT}) as name_server:
+        spider = Watching(["http://typo.test/", "http://typo.test/2", "http://h.silent.test/"])
+        limits = {"dns_servers": (name_server.address,), "connect_timeout": 1.0, "max_retries": 1, **LOOPBACK}
+        ran = await CrawlHarness(spider, tmp_path, **DEFAULTS | limits).run()
+    assert sorted(spider.failures) == ["http://h.silent.test/", "http://typo.test/", "http://typo.test/2"]
+    assert name_server.asked["typo.test"] == 1
+    assert ran.counters["retried/dns"] == 1
+
+
 async def test_an_answer_of_a_name_server_is_used_as_long_as_it_says(serve, tmp_path):
     chain = {
         f"/{number}": lambda visit, number=number: page(f"/{number + 1}", delay=0.4) for number in range(5)

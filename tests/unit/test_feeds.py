@@ -36,6 +36,15 @@ def test_all_formats_give_the_same_entries(text):
     assert [entry.title for entry in Response(URL, body=text.encode()).feed()] == ["One & two", "Two"]
 
 
+def test_links_of_atom_are_relative_to_the_base_of_their_entry():
+    """XML Base, which RFC 4287, 2 requires."""
+    text = ATOM.replace("<feed", '<feed xml:base="/blog/"').replace("<entry>", '<entry xml:base="2026/">', 1)
+    text = text.replace('href="/1"', 'href="1"').replace("https://blog.test/2", "2")
+    urls = ["https://blog.test/blog/2026/1", "https://blog.test/blog/2"]
+    assert [entry.url for entry in read_feed(text.encode(), URL)] == urls
+    assert [entry.url for entry in read_sitemap(text.encode(), URL)] == urls
+
+
 def test_xhtml_content_keeps_its_markup():
     entry = '<entry><content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><b>x</b></div></content></entry>'
     (found,) = read_feed(f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>'.encode(), URL)
@@ -56,8 +65,12 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(read_rows('\ufeffid, url\r\n1,"/a;b"\r\n\r\n2\r\n')) == rows
     assert list(read_rows('id\turl\n1\t"/a;b"\n2\t\t9\n')) == rows
     assert list(read_rows("id,x;y\n1,2\n", ";")) == [{"id,x": "1,2", "y": ""}]
+    assert list(read_rows('"x;y;z",b\n1,2\n')) == [{"x;y;z": "1", "b": "2"}]
+    assert list(read_rows('"Price, EUR";"Name ""x"", y"\n1;2\n')) == [{"Price, EUR": "1", 'Name "x", y': "2"}]
+    assert list(read_rows('a;"b,c,\nd"\n1;2\n')) == [{"a": "1", "b,c,\nd": "2"}]
     assert list(read_rows("")) == []
     assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
+    assert list(Response(URL, body=b"id,n\n'7,5',8\n").csv_rows(quotechar="'")) == [{"id": "7,5", "n": "8"}]
 
 
 def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():
@@ -104,3 +117,38 @@ def test_a_field_of_a_wrong_type_or_out_of_range_raises_no_error(item):
 def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
     text = RSS.replace("yesterday", "0001-01-01T00:00:00+14:00")
     assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"
+
+
+def test_a_null_in_a_json_feed_is_not_the_text_none():
+    item = {
+        "url": "https://blog.test/1",
+        "title": None,
+        "authors": [{"name": None}, {"name": "Ann"}],
+        "tags": [None, "a"],
+    }
+    (entry,) = read_feed(msgspec.json.encode({"items": [item]}), URL)
+    assert (entry.title, entry.author, entry.tags) == ("", "Ann", ("a",))
+
+
+def test_a_reference_of_html_and_the_text_after_it_are_kept():
+    text = RSS.replace("One &amp;", "Caf&eacute; &amp;").replace(
+        "<title>Two", "<link>/?a=1&amp;b</link><title>Two&nbsp;&lt;"
+    )
+    one, two = read_feed(text.encode(), URL)
+    assert (one.title, two.title, two.url) == ("Café & two", "Two\xa0<", "https://blog.test/?a=1&b")
+    page = Response(URL, headers={"Content-Type": "application/rss+xml"}, body=text.encode())
+    assert page.css("item title::text").getall() == ["Café & two", "Two\xa0<"]
+    assert page.xpath("//item/link/text()").getall() == ["/1", "/?a=1&b"]
+
+
+def test_a_comment_and_a_section_of_xml_stay_as_they_are():
+    body = "<r>\x0b<!-- R&D &amp; < --><![CDATA[a &amp; <b>]]>&amp;</r>"
+    page = Response(URL, headers={"Content-Type": "text/xml"}, body=body.encode())
+    assert page.xpath("//comment()").getall() == ["<!-- R&D &amp; < -->"]
+    assert page.xpath("string(/r)").get() == "a &amp; <b>&"
+
+
+def test_a_document_keeps_its_own_entities():
+    body = '<!DOCTYPE r [<!ENTITY hellip "own">]><r>&hellip;</r>'
+    page = Response(URL, headers={"Content-Type": "text/xml"}, body=body.encode())
+    assert page.xpath("string(/r)").get() == "own"

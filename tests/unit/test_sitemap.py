@@ -186,3 +186,73 @@ def test_a_document_without_urls_is_not_read_to_its_end(body):
     with pytest.raises(SitemapError):
         found.extend(read_sitemap(body + b"<url><loc>http://site.test/</loc></url>", URL))
     assert found == []
+
+
+MISTAKES = {
+    "ampersand": b"<image>R&D</image>",
+    "query": b"<loc2>/?a=1&b=2</loc2>",
+    "entity": b"<title>caf&eacute;&nbsp;</title>",
+    "unknown entity": b"<title>&unknown;</title>",
+    "byte": b"<title>\xff</title>",
+    "control": b"<title>\x0b</title>",
+    "comment": b"<!-- a -- b -->",
+    "less": b"<title>1 < 2 <> 3</title>",
+    "reference": b"<title>&#0;&#x;</title>",
+    "attribute": b'<image x="1" x="2"/>',
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_does_not_change_the_urls_after_it(mistake):
+    body = MAP.encode().replace(
+        b"<url><loc>/rel", mistake + b"<url><loc>/2?a=1&amp;b=2</loc></url><url><loc>/rel"
+    )
+    assert urls(body) == [
+        "https://example.com/a?x=1&y=2", "https://example.com/2?a=1&b=2", "https://example.com/relative"
+    ]  # fmt: skip
+
+
+def test_an_ampersand_that_is_not_escaped_belongs_to_the_url():
+    texts = ["?a=1&b=2", "?a=1&copy=2", "?a=1&amp=2&lt", "?a=1&amp;b=2", "?a=1&#38;b=2"]
+    body = "".join(f"<url><loc>/{text}</loc></url>" for text in texts)
+    assert urls(f"<urlset>{body}</urlset>".encode()) == [
+        f"https://example.com/{text}"
+        for text in ("?a=1&b=2", "?a=1&copy=2", "?a=1&amp=2&lt", "?a=1&b=2", "?a=1&b=2")
+    ]
+
+
+def test_sections_stay_as_they_are():
+    """An `&` in CDATA is not a reference, and `<![CDATA[` in a comment begins no section."""
+    entry = "<url><!-- <![CDATA[ --><loc>/?a=1&amp;b<![CDATA[=2&c&lt;=]]>&amp;d</loc></url>"
+    assert urls(f"<urlset>{entry}</urlset>".encode()) == ["https://example.com/?a=1&b=2&c&lt;=&d"]
+
+
+@pytest.mark.parametrize("shift", range(0, 140, 3))
+def test_references_and_sections_may_cross_the_pieces_in_which_a_sitemap_is_read(shift):
+    start = "<urlset>" + " " * (65_536 - 8 - shift)
+    entry = "<url><loc>/?a&amp;b&c&hellip;<![CDATA[&amp;]]]]><![CDATA[<]]></loc><!-- & --></url>"
+    (found,) = urls(f"{start}{entry}</urlset>".encode())
+    assert found == "https://example.com/?a&b&c%E2%80%A6&amp;]]%3C"
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "iso-2022-jp"])
+def test_a_letter_with_the_byte_of_an_ampersand_is_kept(encoding):
+    """In ISO-2022-JP, the two bytes of a Greek letter may be those of `&` and another sign."""
+    text = f'<?xml version="1.0" encoding="{encoding}"?><urlset><url><loc>/Ωα&amp;Ω</loc></url></urlset>'
+    assert urls(text.encode(encoding)) == ["https://example.com/%CE%A9%CE%B1&%CE%A9"]
+
+
+@pytest.mark.parametrize(
+    "damage", ["</url>", "</urlset><urlset>", "<x a='", "<!-- "], ids=["tag", "end", "quote", "comment"]
+)
+def test_a_sitemap_that_cannot_be_read_to_its_end_is_reported(damage, caplog):
+    assert urls(MAP.replace("<url><loc>/rel", f"{damage}<url><loc>/rel").encode())[0].endswith("y=2")
+    (message,) = caplog.messages
+    assert message.startswith(f"{URL} is damaged")
+    assert message.endswith("entries after the first 1 may be missing")
+
+
+def test_a_sitemap_without_damage_is_not_reported(caplog):
+    assert urls(MAP.encode() + b"\n<!-- made by x -->\n")
+    assert urls(MAP.replace("</urlset>", "<title>1 < 2 &nbsp;</title></urlset>").encode())
+    assert caplog.messages == []

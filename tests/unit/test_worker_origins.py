@@ -108,6 +108,20 @@ def test_a_certificate_is_not_retried_and_its_requests_fail_without_an_attempt(c
     assert (type(error), decision.resolution) == (TlsError, Resolution.FAILED)
 
 
+def unknown_name():
+    error = UnresolvedHost("no such name")
+    error.retryable = False
+    return error
+
+
+def test_a_name_that_does_not_exist_is_not_retried_unless_it_was_resolved_before(clock):
+    origins = Origins(Settings())
+    assert attempt(origins, clock, unknown_name()).resolution is Resolution.FAILED
+    origins = Origins(Settings())
+    origins.responded(DEAD)
+    assert attempt(origins, clock, unknown_name()).resolution is Resolution.RETRY
+
+
 def test_an_origin_that_was_given_up_is_tried_again_after_a_minute(clock):
     origins = Origins(Settings())
     attempts_until_given_up(origins, clock)

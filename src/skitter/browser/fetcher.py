@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
@@ -22,17 +22,18 @@ from skitter.browser.pool import ContextPool, TabContext
 from skitter.browser.process import BrowserProcess, delete_left_folders
 from skitter.browser.tab import PageLoad, Tab
 from skitter.browsing import PLAIN_BROWSING, Pdf, Screenshot
+from skitter.errors import FetchError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     FetcherCapabilities,
-    FetchError,
     HeaderHook,
     SendPermit,
     TimedOut,
     TooLate,
     UnsendableRequest,
 )
+from skitter.fetch.cookie_jar import CookieJar
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
@@ -60,6 +61,7 @@ class BrowserFetcher:
     def __init__(self, context: SourceContext) -> None:
         self._settings = settings = context.settings
         self._guard = context.guard
+        self._cookies = context.cookies
         self._proxies = ProxyRoutes(settings.proxy, os.environ)
         self._authorizations = authorizations(settings.credentials)
         self._resolver: Resolver | None = None
@@ -103,7 +105,8 @@ class BrowserFetcher:
             return
         self._closed = True
         if self._monitor is not None:
-            self._monitor.cancel()
+            await cancel_and_wait([self._monitor])
+            self._monitor = None
         async with self._starting:  # wait for a browser that is starting, to close it as well
             self._process = None
         await asyncio.gather(*(process.close() for process in self._pools))
@@ -132,6 +135,7 @@ class BrowserFetcher:
         if proxy:
             await self._guard.check_url_by_now(url)  # a literal address; the proxy looks up names
             request = request.replace(proxy=proxy)
+        jar = CookieJar() if self._cookies is None else await self._cookies.jar_for(request)
         await self._permits.acquire()
         if not permit.may_send():
             self._permits.release()
@@ -141,7 +145,7 @@ class BrowserFetcher:
         except BaseException:
             self._permits.release()
             raise
-        load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers)
+        load = PageLoad(request, request.browsing or PLAIN_BROWSING, permit, on_headers, jar)
         return await self._fetch(load, process, pool)
 
     async def _fetch(self, load: PageLoad, process: BrowserProcess, pool: ContextPool) -> Response:
@@ -297,7 +301,7 @@ class BrowserFetcher:
         return saved
 
 
-_SHARED: WeakKeyDictionary[AddressGuard, BrowserFetcher] = WeakKeyDictionary()
+_SHARED: WeakValueDictionary[AddressGuard, BrowserFetcher] = WeakValueDictionary()
 
 
 def shared_browser(context: SourceContext) -> BrowserFetcher:

@@ -17,7 +17,7 @@ from urllib.parse import urldefrag
 from skitter._utils.patterns import LimitedPattern, SlowPattern, compile_pattern
 from skitter.browser.actions import Recorder, perform, wait
 from skitter.browser.client_hints import user_agent_override
-from skitter.browser.cookies import changed_cookies, cookies_to_set
+from skitter.browser.cookies import changed_cookies, cookies_to_set, place_of, with_attributes
 from skitter.browser.dom import final_dom
 from skitter.browser.errors import (
     ActionFailed,
@@ -30,16 +30,17 @@ from skitter.browser.errors import (
 )
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browsing import Browsing, Click, Press, Wait, WaitUntil, remaining
+from skitter.errors import FetchError
 from skitter.fetch.contract import (
     Aborted,
     BodyTooLarge,
     Disconnected,
-    FetchError,
     FetchPhases,
     HeaderHook,
     SendPermit,
     TooLate,
 )
+from skitter.fetch.cookie_jar import CookieJar
 from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
@@ -82,12 +83,25 @@ class _Moved(Exception):
 
 
 class PageLoad:
-    """One request in a tab, from its navigation to the end of the page."""
+    """One request in a tab, from its navigation to the end of the page.
+
+    ``jar``: the cookies of the session and the site of the request, with their domains and paths.
+    """
 
     def __init__(
-        self, request: Request, browsing: Browsing, permit: SendPermit, on_headers: HeaderHook | None
+        self,
+        request: Request,
+        browsing: Browsing,
+        permit: SendPermit,
+        on_headers: HeaderHook | None,
+        jar: CookieJar,
     ) -> None:
         self.request = request
+        self.kept = jar.select(request.url)
+        """The cookies of the jar that apply to the URL."""
+        chosen = set(map(id, self.kept))
+        self.others = [cookie for cookie in jar if id(cookie) not in chosen]
+        """The cookies of the jar for other hosts and paths of the site, which sub-requests may need."""
         self.browsing = browsing
         self.permit = permit
         self.on_headers = on_headers
@@ -190,6 +204,8 @@ class Tab:
         self._blocked_kinds = frozenset(name.lower() for name in settings.blocked_resources)
         self._blocked_urls = [compile_pattern(pattern) for pattern in settings.blocked_urls]
         self._load: PageLoad | None = None
+        self._given: dict[tuple[str, str, str], str] = {}
+        """Values of the cookies of the jar, by their places, that the last page did not send itself."""
         self._tasks: set[asyncio.Future[Any]] = set()
         self._windows: list[Page] = []
         """Windows that the page has opened, until they are closed."""
@@ -246,7 +262,7 @@ class Tab:
     # --- loading ---------------------------------------------------------------------------------------
 
     async def load(self, load: PageLoad) -> Response:
-        """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        """Load the page of a request. Raises :class:`~skitter.errors.FetchError`."""
         self._load = load
         self.uses += 1
         request_headers = {**self._settings.headers, **load.request.headers}
@@ -254,7 +270,7 @@ class Tab:
         if override != self._override:
             await self._session.send("Emulation.setUserAgentOverride", override)
             self._override = override
-        cookies = await self._set_cookies(load.request)
+        sent = await self._set_cookies(load)
         if self._proxy is not None:
             load.first_byte = self._proxy.received
             self._proxy.on_receive = self._on_receive
@@ -280,7 +296,7 @@ class Tab:
             await self._session.send("Page.removeScriptToEvaluateOnNewDocument", script)
         if self._proxy is not None:
             response.ip = self._proxy.ip_of(load.request.url)
-        return await self._add_cookies(response, cookies)
+        return await self._add_cookies(response, load, sent)
 
     async def _run_recorded(self, load: PageLoad) -> str:
         patterns = [compile_pattern(load.browsing.record)]
@@ -366,27 +382,51 @@ class Tab:
 
     # --- cookies ---------------------------------------------------------------------------------------
 
-    async def _set_cookies(self, request: Request) -> dict[str, str]:
-        """Give the browser the cookies of the request. Return them."""
+    async def _set_cookies(self, load: PageLoad) -> list[tuple[str, str]]:
+        """Give the browser the cookies of the request and of its site. Return names and values of those of the request."""
+        request = load.request
         header = next((value for name, value in request.headers.items() if name.lower() == "cookie"), "")
-        cookies = dict(request.cookies)
-        cookies.update(pair.partition("=")[::2] for pair in header.split("; ") if pair)
+        pairs = [pair.partition("=") for pair in header.split("; ") if pair]
+        sent = [*request.cookies.items(), *((name, value) for name, _, value in pairs)]
         found = await self._session.send("Network.getCookies", {"urls": [request.url]})
-        changes, expired = cookies_to_set(request.url, cookies, found["cookies"])
+        changes, expired = cookies_to_set(request.url, sent, found["cookies"], load.kept)
         # Another tab of the session may have just received such a cookie.
         for cookie in () if request.session else expired:
             await self._session.send("Network.deleteCookies", cookie)
         if changes:
             await self._session.send("Network.setCookies", {"cookies": changes})
-        return cookies
+        if load.others:
+            await self._set_others(load)
+        return sent
 
-    async def _add_cookies(self, response: Response, cookies_sent: dict[str, str]) -> Response:
+    async def _set_others(self, load: PageLoad) -> None:
+        """Give the browser the cookies that its sub-requests may need.
+
+        A sub-request may have changed a cookie since, which no response shows. So a cookie that the browser has is set again
+        only if the jar has another value than before.
+        """
+        others = [with_attributes(cookie, load.request.url) for cookie in load.others]
+        found = await self._session.send("Network.getCookies", {"urls": [cookie["url"] for cookie in others]})
+        known = set(map(place_of, found["cookies"]))
+        given, self._given = self._given, {place_of(cookie): cookie["value"] for cookie in others}
+        changes = [
+            cookie
+            for cookie in others
+            if (place := place_of(cookie)) not in known
+            or given.get(place, cookie["value"]) != cookie["value"]
+        ]
+        if changes:
+            await self._send("Network.setCookies", {"cookies": changes})
+
+    async def _add_cookies(
+        self, response: Response, load: PageLoad, sent: Sequence[tuple[str, str]]
+    ) -> Response:
         """Add the cookies that the page has set by script or by sub-requests to the headers."""
         try:
-            found = await self._session.send("Network.getCookies", {"urls": [response.url]})
+            found = await self._session.send("Network.getAllCookies")
         except Exception as error:
             raise network_error(error) from error
-        lines = changed_cookies(found["cookies"], cookies_sent)
+        lines = changed_cookies(response.url, found["cookies"], sent, load.kept, load.others)
         if lines:
             kept = [(name, value) for name, value in response.headers.items()]
             set_already = {

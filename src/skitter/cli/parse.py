@@ -69,7 +69,7 @@ def parse(
     callback fails.
     """
     from skitter.cli.tables import item_lines, to_json
-    from skitter.fetch.contract import FetchError
+    from skitter.errors import FetchError
     from skitter.request import Request
     from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider

@@ -18,6 +18,7 @@ from skitter._utils.limited_process import limit_memory, serve
 from skitter.content.duplicate_items import digest_of
 from skitter.content.extraction import ContentCall, MainContent
 from skitter.content.near_duplicates import shingles, signature_of
+from skitter.html.turbo import read_json_ld
 from skitter.item import without_surrogates
 from skitter.web.urls import resolve
 
@@ -38,7 +39,7 @@ def extract(call: ContentCall) -> MainContent:
     article = document.article()
     base = document.select_one("base[href]")
     base_url = resolve((base and base.attr("href")) or "", call.url) or call.url
-    json_ld = document.json_ld()
+    json_ld = read_json_ld(document)
     fields = {
         "url": call.url,
         "canonical_url": None if article.canonical is None else resolve(article.canonical, base_url),

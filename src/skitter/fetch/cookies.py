@@ -68,6 +68,12 @@ class CookieJars:
                 jar = self.new_jar(key[1])
         return cookie_header(jar, request) if jar is not None or request.cookies else None
 
+    def copy_for(self, request: Request) -> CookieJar:
+        """Return a copy of the jar of a request."""
+        site = site_of(request.url)
+        jar = self._jars.get((request.session, site))
+        return self.new_jar(site) if jar is None else CookieJar(jar)
+
     def new_jar(self, site: str) -> CookieJar:
         """Return the initial jar of a session at a site."""
         return CookieJar(map(msgspec.structs.replace, self._seeds.get(site, ())))

@@ -960,7 +960,10 @@ class _ParselAdapter(Selector):
 def parsel_backed_selector(text: str, kind: str, max_memory: int = DEFAULT_MEMORY) -> Selector:
     """Return the selector of an ``"xml"`` or ``"json"`` text. Raises :class:`~skitter.errors.PageTooComplex`."""
     if kind == "xml":
+        from skitter.web.feeds import repaired_xml  # noqa: PLC0415 - it imports lxml, see parsel_selector
+
         check_xml(text, max_memory)
+        text = repaired_xml(text)
     return _ParselAdapter(parsel_selector(text=text, type=kind))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +62,38 @@ _RESULTS = (Element, Comment, str)
 """Kinds of results that lxml also has. It has no nodes for documents, doctypes and the fragments in templates."""
 
 
+def read_json_ld(document: Document) -> list[Any]:
+    """Return the JSON-LD blocks of a document; see :meth:`Response.structured_data <skitter.Response.structured_data>`."""
+    found: list[Any] = document.json_ld()
+    texts = [script.text for script in document.select('script[type*="ld+json" i]')]
+    if len(found) == len(texts) or sum(map(len, texts)) > _MAX_LENIENT:
+        return found
+    return [block for block in map(_lenient_json, texts) if block is not None]
+
+
+def _lenient_json(text: str) -> Any:
+    """Return a JSON value in spite of common mistakes; ``None`` for other invalid JSON."""
+    for repair in (str, _repaired_json):
+        try:
+            return json.loads(repair(text), strict=False, parse_constant=lambda _name: None)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _repaired_json(text: str) -> str:
+    return _NOT_JSON.sub(r"\1", text).strip("\ufeff; \t\r\n")
+
+
+_MAX_LENIENT = 512 * 1024
+"""Maximum number of characters of the blocks of a page with mistakes. A malicious block of that size takes half a second."""
+_NOT_JSON = re.compile(
+    r"""("[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z))"""  # a string, which stays as it is
+    r"|(?:(?://|/\*)[ \t]*)?(?:<!--|-->|<!\[CDATA\[|\]\]>)(?:[ \t]*\*/)?|/\*.*?(?:\*/|\Z)|//[^\n]*|,(?=\s*[}\]])",
+    re.DOTALL,
+)
+
+
 class _TurboExtras:
     """Implements :class:`~skitter.html.engine.EngineExtras`."""
 
@@ -83,11 +117,8 @@ class _TurboExtras:
         except RecursionError:
             # Only a malicious page nests items in a circle or hundreds of levels deep.
             properties = {f"og:{name}": value for name, value in document.opengraph(base).items()}
-            data = {
-                "json_ld": document.json_ld(),
-                "opengraph": properties,
-                "dublin_core": document.dublin_core(),
-            }
+            data = {"opengraph": properties, "dublin_core": document.dublin_core()}
+        data["json_ld"] = read_json_ld(document)
         return {
             kind: data.get(kind, []) for kind in ("json_ld", "microdata", "rdfa", "opengraph", "dublin_core")
         }

@@ -18,6 +18,7 @@ from skitter.fetch.identity.contract import (
     IdentityChooser,
     IdentitySources,
     Proxies,
+    ReadableCookies,
     SourceContext,
     UserAgents,
     existing_file,
@@ -125,8 +126,12 @@ def make_fetcher(
     """
     if settings.proxies is not None and settings.proxy:
         raise SettingsError("both proxy and proxies are set", remedy="remove one of them", field="proxy")
-    jars, cookies = make_cookies(settings, notes, sharing) if job_cookies is None else job_cookies
-    context = SourceContext(settings, notes=notes, guard=guard or make_guard(settings, notes))
+    job_cookies = job_cookies or make_cookies(settings, notes, sharing)
+    (jars, cookies), access = job_cookies, job_cookies.access
+    context = SourceContext(
+        settings, notes=notes, guard=guard or make_guard(settings, notes),
+        cookies=access if isinstance(access, ReadableCookies) else None,
+    )  # fmt: skip
     fetcher: Fetcher = _router(settings, context, jars, keeps_cookies=cookies is None)
     identities = _Identities(
         msgspec.structs.replace(context, plain=fetcher), has_other_workers=sharing is not None

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
+import re
 from collections.abc import Container, Iterable, Iterator
 from datetime import UTC, datetime
+from html.entities import html5
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -15,6 +19,8 @@ from skitter.errors import SkitterError
 from skitter.html.limits import DEFAULT_MEMORY, check_json
 from skitter.web.headers import parse_date
 from skitter.web.urls import normalize
+
+log = logging.getLogger("skitter.crawl")
 
 _XHTML = "http://www.w3.org/1999/xhtml"
 
@@ -71,12 +77,12 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
     authors = item.get("authors")
     if not isinstance(authors, list):
         authors = [item.get("author")]
-    names = [str(author.get("name", "")) for author in authors if isinstance(author, dict)]
+    names = [str(author.get("name") or "") for author in authors if isinstance(author, dict)]
     tags = item.get("tags")
     return FeedEntry(
         _page_url(text("url", "external_url"), base), text("title"), text("id"),
         _time(text("date_published", "date_modified")), ", ".join(filter(None, names)),
-        text("content_html", "content_text", "summary"), tuple(map(str, tags)) if isinstance(tags, list) else (),
+        text("content_html", "content_text", "summary"), tuple(map(str, filter(None, tags))) if isinstance(tags, list) else (),
     )  # fmt: skip
 
 
@@ -86,30 +92,33 @@ def _page_url(href: str, base: str) -> str:
 
 
 def elements_of(
-    pieces: Iterable[bytes], roots: Container[str], wanted: Container[str], error: SkitterError
+    pieces: Iterable[bytes], url: str, roots: Container[str], wanted: Container[str], error: SkitterError
 ) -> Iterator[etree._Element]:
     """Yield the complete elements with the ``wanted`` names from XML that arrives in pieces.
 
     Each element is freed after it was yielded. Raises ``error`` if the root is not one of ``roots``, or if there are more
-    than 50,000 elements inside of or before a wanted element, because they would fill the memory.
+    than 50,000 elements inside of or before a wanted element, because they would fill the memory. Logs a warning if the
+    document is damaged so that elements may be missing. ``url``: address of the document, for the warning.
     """
     parser = etree.XMLPullParser(
         events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
     )
-    unread, is_known = 0, False
-    for piece in pieces:
+    unread = found = depth = 0
+    is_known = False
+    for piece in _repaired_pieces(pieces):
         parser.feed(piece)
         for event, element in parser.read_events():
             assert isinstance(element, etree._Element), "only elements have these events"  # noqa: SLF001 - its type
+            is_known = is_known or name_of(element) in roots
             if not is_known:
-                is_known = name_of(element) in roots
-                if not is_known:
-                    raise error
+                raise error
+            depth += 1 if event == "start" else -1
             if event == "start":
                 unread += 1
                 if unread > _MAX_UNREAD:
                     raise error
             elif name_of(element) in wanted:
+                found += 1
                 yield element
                 element.clear()
                 parent = element.getparent()
@@ -118,18 +127,121 @@ def elements_of(
                 unread = 0
     if not is_known:
         raise error
+    mistakes = [entry for entry in parser.feed_error_log if entry.type_name in _STRUCTURE]
+    if depth or mistakes:
+        reason = f"{mistakes[0].message}, line {mistakes[0].line}" if mistakes else "its end is missing"
+        log.warning("%s is damaged (%s); entries after the first %d may be missing", url, reason, found)
 
 
 _MAX_UNREAD = 50_000
+_STRUCTURE = frozenset({"ERR_TAG_NAME_MISMATCH", "ERR_DOCUMENT_END"})
+"""Mistakes after which libxml2 may take the rest of a document for text after its end."""
+
+
+def repaired_xml(text: str) -> str:
+    """Return XML whose mistakes in the text between its tags do not change the rest of the document.
+
+    After the first mistake in a document, libxml2 drops every reference with a name, so ``a=1&amp;b=2`` becomes ``a=1b=2``.
+    References therefore get numbers, which libxml2 keeps: also the names of HTML, such as ``&nbsp;``. A ``&`` or ``<`` that
+    begins neither a reference nor markup is escaped. CDATA sections, comments and processing instructions stay as they are,
+    and so does a document that declares entities of its own.
+    """
+    return "".join(_repaired((text,)))
+
+
+def _repaired_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Repair XML that arrives in pieces; see :func:`repaired_xml`."""
+    pieces = iter(pieces)
+    first = next(pieces, b"")
+    if (
+        b"\0" in first[:4] or b"\x1b" in first
+    ):  # in UTF-16 and ISO-2022, the byte of `&` may belong to a letter
+        return chain((first,), pieces)
+    # One character for each byte. All characters with a meaning in XML are in ASCII.
+    texts = (piece.decode("latin-1") for piece in chain((first,), pieces))
+    return (text.encode("latin-1") for text in _repaired(texts))
+
+
+def _repaired(pieces: Iterable[str]) -> Iterator[str]:
+    rest, end, kept, declares = "", "", 0, None
+    for piece in chain(pieces, ("",)):
+        text, at = rest + piece, 0
+        if declares is None:
+            declares = "<!ENTITY" in text
+        if declares:
+            yield text
+            continue
+        while True:
+            if end:  # within a section that stays as it is
+                until = text.find(end, at)
+                if until < 0:
+                    kept = max(at, len(text) - len(end) + 1) if piece else len(text)
+                    yield text[at:kept]
+                    break
+                until += len(end)
+                yield text[at:until]
+                at, end = until, ""
+                continue
+            section = _SECTION(text, at)
+            if section is None:
+                kept = _end_of_complete(text, at) if piece else len(text)
+                yield _with_numbers(text[at:kept])
+                break
+            yield _with_numbers(text[at : section.start()])
+            at, end = section.start(), _END_OF[section[0]]
+        rest = text[kept:]
+
+
+_END_OF = {"<![CDATA[": "]]>", "<!--": "-->", "<?": "?>"}
+_SECTION = re.compile(r"<[!?](?:(?<=\?)|--|\[CDATA\[)").search  # faster than three alternatives
+_LONGEST_REFERENCE = 40
+"""Maximum number of characters of a reference. The longest name of HTML has 31."""
+_PREDEFINED = {"&amp;": "&#38;", "&lt;": "&#60;", "&gt;": "&#62;", "&quot;": "&#34;", "&apos;": "&#39;"}
+_OTHER = re.compile(r"&(?!#)(?:([A-Za-z][A-Za-z0-9]*);)?")
+"""References with a name, and a ``&`` that begins none."""
+_STRAY = re.compile(r"<(?![A-Za-z_:/!?\x80-\U0010ffff])")
+_MAX_STRAY = 200_000
+"""Number of characters to escape in a piece. A piece with more is not XML, and each takes up to nine bytes more."""
+
+
+def _end_of_complete(text: str, start: int) -> int:
+    """Return where a reference or a tag begins that the next piece may continue; the length of the text if none does."""
+    last = max(text.rfind(sign, max(start, len(text) - _LONGEST_REFERENCE)) for sign in "&<")
+    return len(text) if last < 0 else last
+
+
+def _with_numbers(text: str) -> str:
+    if "&" in text:
+        plain = text
+        for name, number in _PREDEFINED.items():
+            plain = plain.replace(name, number)
+        others = plain.count("&") - plain.count("&#")
+        if others > _MAX_STRAY:
+            return text
+        text = _OTHER.sub(_number_of, plain) if others else plain
+    return _STRAY.sub("&#60;", text, _MAX_STRAY) if "<" in text else text
+
+
+def _number_of(reference: re.Match[str]) -> str:
+    name = reference[1]
+    if name is None:
+        return "&#38;"
+    characters = html5.get(f"{name};")
+    return f"&#38;{name};" if characters is None else "".join(f"&#{ord(sign)};" for sign in characters)
 
 
 def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
     pieces = (body[start : start + (1 << 16)] for start in range(0, len(body), 1 << 16))
-    for element in elements_of(pieces, {"rss", "RDF", "feed"}, {"item", "entry"}, _not_a_feed(url)):
+    for element in elements_of(pieces, url, {"rss", "RDF", "feed"}, {"item", "entry"}, _not_a_feed(url)):
         yield _xml_entry(element, url)
 
 
-def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
+def base_of(element: etree._Element, url: str) -> str:
+    """Return the base of relative URLs in an element of the document at ``url`` (XML Base; RFC 4287, 2)."""
+    return (normalize(element.base, url) if element.base else None) or url
+
+
+def _xml_entry(element: etree._Element, url: str) -> FeedEntry:
     found: dict[str, str] = {}
     tags: list[str] = []
     for child in element:
@@ -153,7 +265,7 @@ def _xml_entry(element: etree._Element, base: str) -> FeedEntry:
         return next((found[name] for name in names if name in found), "")
 
     return FeedEntry(
-        _page_url(first("link", "permalink"), base), first("title"), first("id"),
+        _page_url(first("link", "permalink"), base_of(element, url)), first("title"), first("id"),
         _time(first("pubDate", "published", "date", "updated")), first("creator", "author"),
         first("encoded", "content", "description", "summary"), tuple(filter(None, tags)),
     )  # fmt: skip
@@ -189,18 +301,21 @@ def _not_a_feed(url: str) -> FeedError:
     return FeedError(f"{url} is not a feed", remedy="name an RSS, Atom or JSON Feed")
 
 
-def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
+def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
     """Read CSV whose first row names the columns. Rows without any value are skipped.
 
     ``delimiter``: character between two values; empty: the most frequent one of comma, semicolon, tab and ``|`` in the first
-    row. Missing values are empty, and values without a column are dropped. Raises :class:`FeedError` for a value of more than
-    128 KiB, or more than 1,000 columns.
+    row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
+    column are dropped. Raises :class:`FeedError` for a value of more than 128 KiB, or more than 1,000 columns.
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
-    head = lines.readline()
+    quote = re.escape(quotechar)
+    head = re.sub(
+        f"{quote}[^{quote}]*(?:{quote}|$)", "", lines.readline()
+    )  # a name in quotes may contain delimiters
     lines.seek(0)
-    reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count))
+    reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count), quotechar=quotechar)
     try:
         names = [name.strip() for name in next(filter(None, reader), ())]
         if len(names) > _MAX_COLUMNS:

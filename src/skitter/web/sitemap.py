@@ -17,7 +17,7 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SkitterError
-from skitter.web.feeds import FeedError, elements_of, name_of, read_feed, read_rows
+from skitter.web.feeds import FeedError, base_of, elements_of, name_of, read_feed, read_rows
 from skitter.web.inflate import GZIP_MAGIC, InflateError, Inflater
 from skitter.web.urls import normalize
 
@@ -197,11 +197,12 @@ _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry | None]:
     error = SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
-    for element in elements_of(chain((head,), pieces), _ROOTS, _ENTRIES, error):
+    for element in elements_of(chain((head,), pieces), url, _ROOTS, _ENTRIES, error):
         yield _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
 
 
 def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEntry | None:
+    base = base_of(element, url)
     values: dict[str, str] = {}
     alternates: dict[str, str] = {}
     for child in element:
@@ -209,7 +210,7 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
         if name == "link":
             href = child.get("href")
             if child.get("rel", "alternate") == "alternate" and href is not None and child.get("hreflang"):
-                if (alternate := normalize(href, url)) is not None:
+                if (alternate := normalize(href, base)) is not None:
                     alternates[child.get("hreflang", "")] = alternate
             elif text or child.get("rel", "alternate") == "alternate":  # RSS; Atom
                 values.setdefault("loc", text or href or "")
@@ -218,7 +219,7 @@ def _entry(element: etree._Element, url: str, *, is_sitemap: bool) -> SitemapEnt
         elif text:
             values.setdefault(name, text)
     location = values.get("loc") or values.get("permalink")
-    found = normalize(location, url) if location else None
+    found = normalize(location, base) if location else None
     if found is None or not found.startswith(("http://", "https://")):
         return None
     changed = values.get("lastmod") or values.get("updated", "")

@@ -12,7 +12,8 @@ import time
 from collections import OrderedDict
 from enum import Enum
 
-from skitter.fetch.contract import FetchError
+from skitter.errors import FetchError
+from skitter.fetch.contract import UnresolvedHost
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
@@ -181,8 +182,10 @@ class Origins:
         pause = min(backoff(settings, outage.failures), _LONGEST_PAUSE)
         outage.failures += 1
         outage.failed_at, outage.error = now, error
+        # A name that was resolved before will probably exist again.
+        is_permanent = not error.retryable and not (known and isinstance(error, UnresolvedHost))
         # The next attempt may take as long as this one.
-        ends = not error.retryable or now + pause * _SPREAD + (now - began) > outage.began + timeout
+        ends = is_permanent or now + pause * _SPREAD + (now - began) > outage.began + timeout
         if ends:
             pause = _GIVEN_UP_FOR
             if not outage.given_up:

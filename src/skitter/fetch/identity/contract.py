@@ -12,9 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from skitter._utils.notes import Notes
-from skitter.errors import SettingsError, SkitterError
+from skitter.errors import FetchError, SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import Fetcher, FetchError, ProxyError
+from skitter.fetch.contract import Fetcher, ProxyError
+from skitter.fetch.cookie_jar import CookieJar
 from skitter.request import Request
 from skitter.response import Response
 from skitter.settings import Settings
@@ -22,6 +23,14 @@ from skitter.settings import Settings
 
 class SourceError(SkitterError):
     """A source cannot be opened: its file or package is missing, or its list cannot be read."""
+
+
+@runtime_checkable
+class ReadableCookies(Protocol):
+    """Cookies that can also be read with their domains and paths, which a browser needs."""
+
+    async def jar_for(self, request: Request) -> CookieJar:
+        """Return a copy of the cookies of the session and the site of a request."""
 
 
 class SourceContext(msgspec.Struct, frozen=True):
@@ -37,6 +46,8 @@ class SourceContext(msgspec.Struct, frozen=True):
     """Decides which addresses the crawl may connect to. A fetcher asks it for each address before it connects."""
     plain: Fetcher | None = None
     """Fetches without an identity, for lists that are read from a URL; it is open before the source is."""
+    cookies: ReadableCookies | None = None
+    """The cookies of the worker, for a fetcher that needs more than the ``Cookie`` header; ``None`` if they cannot be read."""
 
 
 class IdentitySources(msgspec.Struct, frozen=True, eq=False):

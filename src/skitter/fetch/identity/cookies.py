@@ -37,7 +37,7 @@ _VERSION = b"\x01"
 
 
 class SharedCookies:
-    """The cookies of all workers of a job. Implements :class:`Cookies`.
+    """The cookies of all workers of a job. Implements :class:`Cookies` and :class:`ReadableCookies`.
 
     ``begin`` creates the jar of a site without cookies. ``sharing``: for ``cookies=auto``, which costs nothing before a site
     of the job sets the first cookie.
@@ -56,6 +56,13 @@ class SharedCookies:
         await self._prepare()
         _, jar = await self._read(request.session, site_of(request.url))
         return cookie_header(jar, request)
+
+    async def jar_for(self, request: Request) -> CookieJar:
+        if self._sharing is not None and not self._sharing.is_on:
+            return CookieJar()
+        await self._prepare()
+        _, jar = await self._read(request.session, site_of(request.url))
+        return CookieJar(jar)
 
     async def absorb(self, response: Response) -> None:
         """Store the cookies that a response sets; return when all workers can see them."""
@@ -184,7 +191,7 @@ def _undotted(cookie: Cookie) -> Cookie:
 
 
 class JarCookies:
-    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`. Implements :class:`Cookies`."""
+    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`. Implements :class:`Cookies` and :class:`ReadableCookies`."""
 
     def __init__(self, jars: CookieJars) -> None:
         self._jars = jars
@@ -195,6 +202,9 @@ class JarCookies:
 
     async def header_for(self, request: Request) -> str | None:
         return self._jars.header_for(request)
+
+    async def jar_for(self, request: Request) -> CookieJar:
+        return self._jars.copy_for(request)
 
     async def absorb(self, response: Response) -> None:
         if response.header("set-cookie"):
