@@ -1,7 +1,7 @@
 # Everything is installed into .venv, with Python's own venv and pip. No root, no other preparation.
 #
-#   make demo      crawl a small local web, kill a worker on the way, check the result
-#   make check     the fast lane: format, lint, types and unit tests
+#   make demo      crawl a small local site, kill a worker during the crawl, check the result
+#   make check     the quick checks: format, lint, types and unit tests
 #   make test      lint, types and all tests
 #   make chaos     only the tests that kill processes, with over 1,000 kills (ROUNDS=20 for more)
 #   make otelcol   build the OpenTelemetry Collector (needs Go; minutes) and send it the traces of a crawl with a killed worker

@@ -1,4 +1,4 @@
-"""A broad crawl: two pages of each of 5,000 TLS hosts, with a pause between them.
+"""A broad crawl: a few pages of each of many TLS hosts, with a pause between them.
 
 See docs/design/performance-experiments.md.
 Beside it runs a plain aiohttp script with the same pauses. The server counts how many connections resumed a TLS session.
@@ -13,17 +13,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from urllib.parse import urljoin
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import skitter
 
-_BODY = (
-    b"<title>page</title>"
-    + b"".join(b"<p>text %d<a href='/second'>link</a>" % n for n in range(48))
-    + b"x" * 15_000
-)
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
+_LINKS = b"".join(b"<p>text %d<a href='NEXT'>link</a>" % n for n in range(48))
+_PAGE = b"<title>page</title>%b" + b"x" * 15_000
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\n\r\n"
 _IDLE_SECONDS = 15.0
 """Time after which the server closes an idle connection."""
 _CONCURRENCY = 64
@@ -46,7 +44,14 @@ class Broad(skitter.Spider):
             yield request
 
 
-async def _serve(folder):
+def _response(path, pages):
+    """Return a page. All pages of a host but the last one link to the next one."""
+    number = int(path.strip(b"/") or 0)
+    body = _PAGE % (_LINKS.replace(b"NEXT", b"/%d" % (number + 1)) if number + 1 < pages else b"")
+    return _HEAD % len(body) + body
+
+
+async def _serve(folder, pages):
     """Serve until the end of standard input, then print the numbers of new and resumed sessions."""
     counts = {"new": 0, "resumed": 0}
 
@@ -55,8 +60,8 @@ async def _serve(folder):
         try:
             while True:
                 async with asyncio.timeout(_IDLE_SECONDS):
-                    await reader.readuntil(b"\r\n\r\n")
-                writer.write(_HEAD + _BODY)
+                    head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(head.split(b" ", 2)[1], pages))
                 await writer.drain()
         except (OSError, EOFError, TimeoutError):
             writer.close()
@@ -69,7 +74,7 @@ async def _serve(folder):
     print(json.dumps(counts), flush=True)
 
 
-async def _crawl_plainly(port, hosts, pause, names, folder):
+async def _crawl_plainly(port, hosts, pages, pause, names, folder):
     """Fetch all pages with aiohttp, as a script would."""
     import aiohttp
     from selectolax.lexbor import LexborHTMLParser
@@ -77,7 +82,7 @@ async def _crawl_plainly(port, hosts, pause, names, folder):
     context = ssl.create_default_context(cafile=str(Path(folder, "ca.pem")))
     resolver = aiohttp.AsyncResolver(nameservers=[names])
     connector = aiohttp.TCPConnector(limit=_CONCURRENCY, ssl=context, resolver=resolver)
-    second = []
+    urls = _urls(port, hosts)
     with Path(folder, "items.jsonl").open("w") as out:  # noqa: ASYNC230 - a script would
         async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
 
@@ -85,27 +90,25 @@ async def _crawl_plainly(port, hosts, pause, names, folder):
                 async with session.get(url) as response:
                     tree = LexborHTMLParser(await response.read())
                 out.write(json.dumps({"url": url, "title": tree.css_first("title").text()}) + "\n")
-                return sorted({node.attributes["href"] for node in tree.css("a")})
+                return sorted({urljoin(url, node.attributes["href"]) for node in tree.css("a")})
 
             async def work(urls, links):
                 while urls:
-                    url = urls.pop()
-                    links += [url.rstrip("/") + path for path in await fetch(url)]
+                    links += await fetch(urls.pop())
 
-            for urls in (_urls(port, hosts), second):
-                left = list(urls)
-                links = []
-                await asyncio.gather(*(work(left, links) for _ in range(_CONCURRENCY)))
-                if urls is not second:
-                    second += links
+            for number in range(pages):
+                if number:
                     await asyncio.sleep(pause)
+                links = []
+                await asyncio.gather(*(work(urls, links) for _ in range(_CONCURRENCY)))
+                urls = links
 
 
-def _measured(make_command, hosts, certificates):
+def _measured(make_command, options, certificates):
     """Run a crawler beside a server.
 
-    Return microseconds of CPU a page, the share of new connections to known hosts that resumed a session, and
-    connections a page.
+    Return microseconds of CPU per page, seconds, the share of new connections to known hosts that resumed a session,
+    and connections per page.
     """
     from measure import measure
 
@@ -113,7 +116,7 @@ def _measured(make_command, hosts, certificates):
         for name, pem in certificates.items():
             Path(folder, name).write_bytes(pem)
         server = subprocess.Popen(
-            [sys.executable, __file__, "serve", folder],
+            [sys.executable, __file__, "serve", folder, str(options.pages)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -124,12 +127,13 @@ def _measured(make_command, hosts, certificates):
         finally:
             server.kill()
         items = Path(folder, "items.jsonl").read_text().splitlines()
-    if len(items) != 2 * hosts:
-        raise SystemExit(f"{len(items)} of {2 * hosts} pages were fetched")
+    if len(items) != options.pages * options.hosts:
+        raise SystemExit(f"{len(items)} of {options.pages * options.hosts} pages were fetched")
     connections = sum(counts.values())
     return (
         usage.cpu / len(items) * 1e6,
-        counts["resumed"] / max(1, connections - hosts),
+        usage.wall,
+        counts["resumed"] / max(1, connections - options.hosts),
         connections / len(items),
     )
 
@@ -147,8 +151,9 @@ def _compare(options):
     }
     ratios = []
     print(
-        "| skitter, us a page | resumed | connections a page | plain script | resumed | ratio |\n"
-        "| ---: | ---: | ---: | ---: | ---: | ---: |"
+        "| skitter, us per page | seconds | resumed | connections per page |"
+        " plain script | seconds | resumed | connections per page | ratio |\n"
+        "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )
     with NameServer({"*.site.test": "127.0.0.1"}) as names:
         settings = {
@@ -169,33 +174,36 @@ def _compare(options):
                 "plain",
                 port,
                 str(options.hosts),
+                str(options.pages),
                 str(options.pause),
                 names.address,
                 folder,
             ]
 
         for _ in range(options.rounds):
-            ours, resumed, connections = _measured(skitter_command, options.hosts, certificates)
-            plain, plainly_resumed, _ = _measured(plain_command, options.hosts, certificates)
-            ratios.append(ours / plain)
-            print(
-                f"| {ours:.0f} | {resumed:.0%} | {connections:.2f} | {plain:.0f} | {plainly_resumed:.0%} | {ratios[-1]:.2f} |",
-                flush=True,
-            )
+            ours = _measured(skitter_command, options, certificates)
+            plain = _measured(plain_command, options, certificates)
+            ratios.append(ours[0] / plain[0])
+            cells = [
+                f"{cpu:.0f} | {wall:.1f} | {resumed:.0%} | {connections:.2f}"
+                for cpu, wall, resumed, connections in (ours, plain)
+            ]
+            print(f"| {cells[0]} | {cells[1]} | {ratios[-1]:.2f} |", flush=True)
     print(f"median ratio: {statistics.median(ratios):.2f}")
 
 
 def main():
     if sys.argv[1:2] == ["serve"]:
-        asyncio.run(_serve(sys.argv[2]))
+        asyncio.run(_serve(sys.argv[2], int(sys.argv[3])))
         return
     if sys.argv[1:2] == ["plain"]:
-        port, hosts, pause, names, folder = sys.argv[2:]
-        asyncio.run(_crawl_plainly(port, int(hosts), float(pause), names, folder))
+        port, hosts, pages, pause, names, folder = sys.argv[2:]
+        asyncio.run(_crawl_plainly(port, int(hosts), int(pages), float(pause), names, folder))
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=5_000)
-    parser.add_argument("--pause", type=float, default=70.0, help="seconds between the two pages of a host")
+    parser.add_argument("--pages", type=int, default=2, help="pages of each host")
+    parser.add_argument("--pause", type=float, default=70.0, help="seconds between two pages of a host")
     parser.add_argument("--rounds", type=int, default=3)
     _compare(parser.parse_args())
 

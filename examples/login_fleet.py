@@ -5,7 +5,7 @@ from http.cookies import SimpleCookie
 from skitter import Request, Spider
 
 
-class Members(Spider):
+class LoginFleet(Spider):
     site = "http://127.0.0.1:8000"
     custom_settings = {"allowed_statuses": [303]}  # let the response to the form come to a callback
 

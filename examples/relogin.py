@@ -3,7 +3,7 @@
 from skitter import Request, Spider
 
 
-class Members(Spider):
+class Relogin(Spider):
     site = "http://127.0.0.1:8000"
 
     async def start(self):

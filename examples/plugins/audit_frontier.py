@@ -10,7 +10,7 @@ class AuditFrontier(EmbeddedFrontier):
     @classmethod
     def from_url(cls, url, context):
         frontier = cls(context.politeness, context.options)
-        frontier.file = Path(url.partition(":")[2])
+        frontier.file = Path(url.rpartition(":")[2])
         frontier.urls = {}
         return frontier
 

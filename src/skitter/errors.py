@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from skitter.response import Response
 
 
 class SkitterError(Exception):
@@ -85,6 +89,36 @@ class DeferRequest(SkitterError):
         super().__init__(message)
         self.seconds = seconds
         self.slot = slot
+
+
+class FetchError(SkitterError):
+    """A request without a usable response. ``kind`` names the cause, such as ``timeout``, for counters and retry rules."""
+
+    kind = "fetch"
+    retryable = True
+    """Whether the same request may succeed later."""
+    free = False
+    """Whether the attempt does not count, because it failed before it reached the server."""
+    unreachable = False
+    """Whether no connection to the origin could be opened, so that its other requests would fail too. A fetcher sets it."""
+    module = ""
+    """Id of the downloader, if there are several."""
+
+
+class StatusError(Exception):
+    """The server responded with an error status.
+
+    ``status``, ``response``: the status, and the response with its body.
+    """
+
+    def __init__(self, status: int, response: Response) -> None:
+        super().__init__(f"the server responded with {status}")
+        self.status = status
+        self.response = response
+
+
+class RedirectError(Exception):
+    """A redirect that cannot be followed. The message starts with its kind."""
 
 
 class FrontierError(SkitterError):

@@ -16,6 +16,8 @@ from skitter.errors import FormError, RequestError
 from skitter.html.selector import parsel_selector
 from skitter.plugins import need
 from skitter.request import URLENCODED, Request
+from skitter.web.encoding import codec_of
+from skitter.web.headers import with_defaults
 from skitter.web.urls import normalize
 
 if TYPE_CHECKING:
@@ -63,15 +65,15 @@ def form_request(
     unsent = _names(form.root)
     _take_fields(page.root, form.root)
     _warn_of_unknown({**unsent, **_names(form.root)}, fields)
-    if not (form.root.get("action") or "").strip():
-        form.root.set("action", response.url)  # not the base URL
+    action = (form.root.get("action") or "").strip()
+    form.root.set("action", response.encode_query(action) or response.url)  # if empty, not the base URL
     button = _clicked_button(form, click, css, response)
     files = {
         name: list(_listed(value))
         for name, value in fields.items()
         if any(isinstance(part, FormFile) for part in _listed(value))
     }
-    texts = {name: _texts(value) for name, value in fields.items() if name not in files}
+    texts = {name: _texts(name, value) for name, value in fields.items() if name not in files}
     try:
         sent = form2request.form2request(
             form, {**texts, **dict.fromkeys(files)}, click=button, method="POST", enctype=URLENCODED
@@ -84,13 +86,15 @@ def form_request(
     method, enctype = _method_and_enctype(form.root, button)
     if method not in {"get", "post"}:
         raise _unsendable(response, css, f"its method is {method!r}")
+    if files and (method == "get" or enctype != _MULTIPART):
+        _warn_of_unsent(files)
     codec = _codec(form.root, response)
     url = normalize(sent.url) or sent.url
     if method == "get":
         url = urlsplit(url)._replace(query=_urlencoded(pairs, codec), fragment="").geturl()
         return Request(url, method="GET", **request_fields)
     body, content_type = _body(pairs, enctype, codec, _file_fields(form.root))
-    headers = {**request_fields.pop("headers", {}), "Content-Type": content_type}
+    headers = with_defaults({"Content-Type": content_type}, request_fields.pop("headers", {}))
     return Request(url, method="POST", headers=headers, body=body, **request_fields)
 
 
@@ -177,6 +181,15 @@ def _warn_of_unknown(known: Mapping[str, None], fields: Mapping[str, Any]) -> No
             )
 
 
+def _warn_of_unsent(files: Mapping[str, Any]) -> None:
+    """Warn about files whose content a form does not send, once for each line of a spider that sends them."""
+    warnings.warn(
+        f"the form is not multipart/form-data, so it sends only the name of the file {', '.join(map(repr, files))};"
+        " to upload the content, send the body of skitter.forms.encode_multipart(...) with Request(url, method='POST', ...)",
+        stacklevel=4,
+    )
+
+
 def _remove(element: Any) -> None:
     if element.getparent() is not None:
         element.drop_tree()
@@ -186,7 +199,13 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-def _texts(value: Any) -> str | list[str] | None:
+def _texts(name: str, value: Any) -> str | list[str] | None:
+    if any(isinstance(part, (bytes, bytearray)) for part in _listed(value)):
+        raise FormError(
+            f"the form field {name!r} is bytes",
+            remedy="pass text, which is encoded as the form requires, or a FormFile",
+            field=name,
+        )
     if isinstance(value, (list, tuple)):
         return [str(part) for part in value if part is not None]
     return None if value is None else str(value)
@@ -212,14 +231,10 @@ def _method_and_enctype(form: Any, button: Any) -> tuple[str, str]:
 
 
 def _codec(form: Any, response: Response) -> str:
-    """Return the codec of the fields, from ``accept-charset`` or the page. UTF-16 is replaced by UTF-8."""
-    for label in (form.get("accept-charset") or "").replace(",", " ").split():
-        try:
-            "".encode(label)
-        except LookupError:
-            continue
-        return label
-    return "utf-8" if response.encoding.startswith(("utf-16", "utf_16")) else response.encoding
+    """Return the codec of the fields, from ``accept-charset`` or the page. UTF-16 and UTF-32 are replaced by UTF-8."""
+    labels = (form.get("accept-charset") or "").replace(",", " ").split()
+    codec = next(filter(None, map(codec_of, labels)), response.encoding)
+    return "utf-8" if codec.startswith(("utf-16", "utf-32")) else codec
 
 
 def _file_fields(form: Any) -> set[str]:

@@ -1,7 +1,8 @@
 """Items, the results of callbacks: dicts, and dataclass, attrs, pydantic or msgspec instances.
 
-The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums and paths (as strings),
-sets and tuples (as lists), bytes (as base64), and nested items.
+The values of an item are JSON values, dates and times (ISO 8601), ``Decimal``, ``UUID``, enums, paths, IP addresses and
+the URLs of pydantic (as strings), sets and tuples (as lists), bytes (as base64), and nested items. The class of a value may
+be derived from one of these.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from skitter.errors import StoreError
 from skitter.plugins import FILE_MODULE
-from skitter.request import Request
+from skitter.request import Request, as_builtin
 
 
 def is_item(candidate: Any) -> bool:
@@ -59,16 +60,36 @@ def encode_item(item: Any) -> bytes:
 def item_fields(item: Any, *, keep: tuple[type, ...] = ()) -> dict[str, Any]:
     """Return the item's fields as plain values: ``None``, booleans, numbers, strings, lists, tuples, dicts.
 
-    ``keep``: types such as ``bytes`` and ``datetime`` whose values are not converted, at any depth.
+    ``keep``: types such as ``bytes`` and ``datetime`` whose values are not converted, at any depth. Keys are always strings.
     Raises :class:`~skitter.errors.StoreError` like :func:`encode_item`.
     """
     try:
-        fields = msgspec.to_builtins(item, builtin_types=keep, str_keys=True, enc_hook=_plain)
+        fields = _to_builtins(item, keep)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(item, error) from None
     if not isinstance(fields, dict):
         raise _refusal(item, TypeError(f"not an item: {type(item).__name__}"))
     return fields
+
+
+def _to_builtins(item: Any, keep: tuple[type, ...]) -> Any:
+    try:
+        return msgspec.to_builtins(item, builtin_types=keep, str_keys=True, enc_hook=_plain)
+    except TypeError:  # msgspec refuses keys of the kept types, although it converts them in JSON
+        if not keep:
+            raise
+        return _with_text_keys(msgspec.to_builtins(item, builtin_types=keep, enc_hook=_plain))
+
+
+def _with_text_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            next(iter(msgspec.to_builtins({key: None}, str_keys=True))): _with_text_keys(inner)
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_with_text_keys(inner) for inner in value]
+    return value
 
 
 def field_of(item: Any, name: str) -> Any:
@@ -183,16 +204,23 @@ def is_selector(value: object) -> bool:
     return type(value).__module__ in {"skitter.html.selector", "parsel.selector"}
 
 
+_MODULES_OF_TEXTS = frozenset({"ipaddress", "pydantic.networks", "pydantic_core._pydantic_core"})
+"""Modules whose values are IP addresses and URLs, which are written as text."""
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "__pydantic_fields__"):
         return value.model_dump()
-    if isinstance(value, PurePath):
+    if isinstance(value, PurePath) or type(value).__module__ in _MODULES_OF_TEXTS:
         return str(value)
     if isinstance(value, Mapping):
         return dict(value)
     if is_selector(value):
         raise TypeError(f"a selector, {value!r:.60}, without .get() or .getall()")
-    raise TypeError(f"a value of type {type(value).__qualname__}")
+    try:
+        return as_builtin(value)
+    except TypeError:
+        raise TypeError(f"a value of type {type(value).__qualname__}") from None
 
 
 _encode = msgspec.json.Encoder(enc_hook=_plain).encode

@@ -17,7 +17,7 @@ from skitter.plugins import PluginKind, need
 
 SCHEMAS = PluginKind("item_schema", "skitter.item_schemas", {}, SettingsError)
 _MISSING = re.compile(r"missing required field `([^`]+)`")
-_PATH = re.compile(r" - at `(?:key in )?\$?\.?([^`]*)`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$?\.?([^`]*)`$")
 _BOUND = re.compile(r"^Expected `[^`]*` (of length|matching|>=|>|<=|<|that's)|^Invalid (?!enum)")
 
 
@@ -75,8 +75,8 @@ class _ClassSchema:
 
     def violations(self, item: Any) -> list[Violation]:
         try:
-            # Dates and decimal numbers are strings here, as in the outputs. The class may declare either type.
-            msgspec.convert(item_fields(item), self._kind)
+            # Dates, decimal numbers and all keys are strings here, as in the outputs. The class may declare either type.
+            msgspec.convert(item_fields(item), self._kind, str_keys=True)
         except msgspec.ValidationError as error:
             return [_violation_of(str(error))]
         return []

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from skitter.errors import SettingsError, did_you_mean
+from skitter.errors import SettingsError, close_names, did_you_mean
 
 MAX_RULES = 100
 MAX_LENGTH = 500
@@ -44,8 +44,15 @@ _HISTORY: dict[str, Callable[[Sequence[float]], float]] = {
 }  # fmt: skip
 """Functions over the values of earlier passes, newest first."""
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
-_TIME = r"(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"  # compiled at its first use
+# Compiled at its first use.
+_TEXT_OR_TIME = r"""(["'])(?:\\.|(?!\1).)*\1|(?<![\w.])(\d+(?:\.\d+)?)(ms|s|min|m|h|d)\b"""
 _KNOWN = tuple(dict.fromkeys((*PLAIN_FIGURES, *FIGURES_OF, *_HISTORY)))
+_ERROR_KINDS = (
+    "aborted", "action", "archive", "browser", "callback", "connect", "crash", "disconnected", "dns", "encoding", "fetch", "file",
+    "forbidden", "hook", "internal", "invalid", "late", "lost", "page_limit", "protocol", "proxy", "record", "redirect",
+    "request", "robots", "seed", "status", "store", "timeout", "tls", "too_complex", "too_large",
+)  # fmt: skip
+"""The kinds of skitter's own errors. Fetchers of other packages may add kinds."""
 
 Figures = Mapping[str, float]
 """Values of figures by name, such as ``items`` and ``coverage(price)``."""
@@ -145,7 +152,7 @@ class CompiledMonitor:
         text = self._text
         if len(text) > MAX_LENGTH:
             raise self._refusal(f"a rule of {len(text)} characters", f"use at most {MAX_LENGTH}")
-        replaced = re.sub(_TIME, self._take_time, text)
+        replaced = re.sub(_TEXT_OR_TIME, self._take_time, text)
         try:
             # The parser skips leading blanks, but counts them in its offsets. Offsets are in bytes of UTF-8.
             tree = ast.parse(replaced.strip(), mode="eval")
@@ -161,9 +168,11 @@ class CompiledMonitor:
         return tree.body
 
     def _take_time(self, match: re.Match[str]) -> str:
-        """Replace a time such as ``2h`` by a name of the same length, so that positions do not change."""
+        """Replace a time such as ``2h`` by a name of the same length, so that positions do not change. Texts in quotes stay."""
+        if match[1]:
+            return match[0]
         start = len(self._text[: match.start()].lstrip().encode())
-        self._times[start] = float(match[1]) * _UNITS[match[2]]
+        self._times[start] = float(match[2]) * _UNITS[match[3]]
         return "_" * len(match[0])
 
     def _refusal(self, problem: str, remedy: str) -> SettingsError:
@@ -225,7 +234,25 @@ class CompiledMonitor:
             return self._of_history(name, node)
         if len(node.args) != 1:
             raise self._error(node, f"{name} takes one argument", f"write {name}(NAME)")
-        return self._figure(Figure(name, self._argument(node.args[0])))
+        argument = self._argument(node.args[0])
+        self._check_argument(node.args[0], name, argument)
+        return self._figure(Figure(name, argument))
+
+    def _check_argument(self, node: ast.expr, name: str, argument: str) -> None:
+        """Refuse a status or a kind of error that never occurs, because such a rule would never be violated."""
+        if name == "status" and not re.fullmatch("[1-9](?:[0-9]{0,2}|xx)", argument):
+            raise self._error(
+                node, f"{argument!r} is not a status", 'write status(404), or status("5xx") for a class'
+            )
+        if name not in {"failed", "retried"}:
+            return
+        kind, _, detail = argument.partition("/")
+        if kind == "status" and detail and not re.fullmatch("[1-9][0-9]{2}", detail):
+            raise self._error(
+                node, f"{detail!r} is not a status", f'write {name}("status/404"), or {name}(status) for all'
+            )
+        if kind not in _ERROR_KINDS and (near := close_names(kind.lower(), _ERROR_KINDS, cutoff=0.8)):
+            raise self._error(node, f"unknown kind of error {kind!r}", f"did you mean {near[0]}?")
 
     def _argument(self, node: ast.expr) -> str:
         """Return the text of a field, a status, or the name of a counter."""

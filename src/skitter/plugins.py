@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -52,7 +52,7 @@ class PluginKind(msgspec.Struct, frozen=True):
         for point in _offered(self.group).select(name=name):
             try:
                 return point.load()
-            except (ImportError, AttributeError) as error:
+            except Exception as error:
                 raise self.error(
                     f"{self.what} kind {name!r} cannot be loaded from {point.value}: {error}",
                     remedy="install the package that provides it again, with its dependencies",
@@ -72,20 +72,24 @@ class PluginKind(msgspec.Struct, frozen=True):
         Raises an error of the kind if the module exists but cannot be imported, or lacks the name.
         """
         found = re.fullmatch(_DOTTED, text)
-        if found is None or not _exists(found[1]):
+        if found is None:
             return None
         try:
-            return getattr(importlib.import_module(found[1]), found[2]), found[3] or ""
-        except AttributeError:
-            raise self.error(
-                f"{self.what} {text!r}: module {found[1]} has no {found[2]!r}",
-                remedy="write package.module:Name",
-            ) from None
+            module = _import_if_present(found[1])
         except Exception as error:
             raise self.error(
                 f"{self.what} {text!r}: module {found[1]} cannot be imported: {error}",
                 remedy="correct the module",
             ) from error
+        if module is None:
+            return None
+        try:
+            return getattr(module, found[2]), found[3] or ""
+        except AttributeError:
+            raise self.error(
+                f"{self.what} {text!r}: module {found[1]} has no {found[2]!r}",
+                remedy="write package.module:Name",
+            ) from None
 
     def find(self, text: str) -> tuple[Any, str]:
         """Return the plugin for ``NAME``, ``NAME:ARGUMENT`` or a dotted path, and the argument.
@@ -123,11 +127,15 @@ def import_path(path: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def _exists(module: str) -> bool:
+def _import_if_present(name: str) -> ModuleType | None:
+    """Import a module; ``None`` if there is no such module. Raises the errors of a module that cannot be imported."""
     try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):  # the parent is not a package
-        return False
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # Any other name is that of a module which this module or its package imports.
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            return None
+        raise
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import msgspec
 
 from skitter.errors import SettingsError
 from skitter.queues import queue_of, without_queue
-from skitter.web.urls import registered_domain, without_port
+from skitter.web.urls import ascii_domain, registered_domain, without_port
 
 SlotUnit = Literal["host", "domain", "rule"]
 
@@ -132,9 +132,11 @@ class LimitRule(HostLimits, frozen=True, kw_only=True):
 
     def pattern(self) -> re.Pattern[str]:
         """Return the compiled pattern. Raises :class:`~skitter.errors.SettingsError`."""
-        source = translate(self.domain_glob) if self.domain_glob is not None else self.domain_regexp
+        source = self.domain_regexp or ""
         try:
-            return re.compile(source or "", re.IGNORECASE)
+            if self.domain_glob is not None:
+                source = translate(ascii_domain(self.domain_glob))
+            return re.compile(source, re.IGNORECASE)
         except re.error as error:
             raise SettingsError(
                 f"invalid regular expression {self.domain_regexp!r} in a limit rule: {error}",

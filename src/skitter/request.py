@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime, timedelta
+from decimal import Decimal
 from functools import lru_cache
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -222,9 +223,33 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
         return msgspec.structs.replace(self, **changes)
 
 
+_CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (str, str.__str__),
+    (int, int.__int__),
+    (float, float.__float__),
+    (bytes, bytes),
+    (Decimal, Decimal),
+    (datetime, lambda at: datetime.combine(date(at.year, at.month, at.day), at.timetz())),
+    (date, lambda day: date(day.year, day.month, day.day)),
+    (timedelta, lambda span: timedelta(span.days, span.seconds, span.microseconds)),
+)
+"""A class precedes its base class."""
+
+
+def as_builtin(value: Any) -> Any:
+    """Return a value of a class derived from a built-in one, such as a string of lxml, as the built-in class.
+
+    msgspec encodes only built-in classes. Raises TypeError for a value of any other class.
+    """
+    for kind, convert in _CONVERSIONS:
+        if isinstance(value, kind) and not isinstance(value, bool):
+            return convert(value)
+    raise TypeError(f"Encoding objects of type {type(value).__qualname__} is unsupported")
+
+
 URLENCODED = "application/x-www-form-urlencoded"
 _JSON_HEADERS = {"Content-Type": "application/json", "Accept": "application/json, */*;q=0.1"}
-_encode_json = msgspec.json.Encoder(order="deterministic").encode
+_encode_json = msgspec.json.Encoder(enc_hook=as_builtin, order="deterministic").encode
 
 
 def encode_form(fields: FormFields) -> str:
@@ -314,6 +339,9 @@ def _name_of_function(callback: Any) -> CallbackName:
             f"callback {callback!r} has no name that a worker could look up",
             remedy="pass a method of the spider, or its name as a string",
         )
+    if name.startswith("__") and not name.endswith("__") and callback.__class__ is MethodType:
+        owner = callback.__qualname__.rpartition(".")[0].rpartition(".")[2]
+        name = f"_{owner.lstrip('_')}{name}"  # the private name under which the class has it
     found = CallbackName(name)
     found.function = callback
     return found
@@ -345,13 +373,7 @@ def _to_bytes(body: Any) -> bytes:
     )
 
 
-def _plain_name(value: object) -> str:
-    if isinstance(value, CallbackName):
-        return str(value)
-    raise NotImplementedError  # which msgspec reports with the type
-
-
-_encode = msgspec.msgpack.Encoder(enc_hook=_plain_name).encode
+_encode = msgspec.msgpack.Encoder(enc_hook=as_builtin).encode
 _decode = msgspec.msgpack.Decoder(Request).decode
 _VERSION_BYTE = bytes([RECORD_VERSION])
 _REJECTED = b"!"
@@ -477,7 +499,7 @@ def fingerprint_of_url(canonical_url: str, seed: int) -> bytes:
     return xxhash.xxh3_128_digest(canonical_url.encode(), seed)
 
 
-_encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode_sorted = msgspec.msgpack.Encoder(enc_hook=as_builtin, order="deterministic").encode
 
 
 def _extra_values(request: Request) -> list[tuple[str, Any]]:

@@ -120,7 +120,9 @@ class Response:
         Results of the actions ``evaluate``, ``screenshot`` and ``pdf``, by their names. Pictures are bytes, or with the
         setting ``capture_dir`` the names of their files.
     ``encoding``
-        Name of the Python codec of ``text`` and :meth:`json`. Default: that of the request, or else detected from the body.
+        Character encoding of ``text`` and :meth:`json`. Default: that of the request, or else detected from the body.
+
+    Raises :class:`~skitter.errors.UsageError` for a body that is text, and for an unknown encoding.
     """
 
     __slots__ = (
@@ -172,7 +174,9 @@ class Response:
         """The body as received, if ``body`` differs because the body was compressed or a hook has replaced it."""
         self._headers = headers
         self._parsed_headers: Headers | None = None
-        if encoding is None and request is not None:
+        if encoding is not None:
+            encoding = _codec(encoding)
+        elif request is not None:
             encoding = request.encoding
         self._given_encoding = self._encoding = encoding
         self._media_type: MediaType | None = None
@@ -303,15 +307,8 @@ class Response:
 
     @encoding.setter
     def encoding(self, name: str) -> None:
-        codec = codec_of(name)
-        if codec is None:
-            raise UsageError(
-                f"unknown character encoding {name!r:.80}",
-                remedy="use a name such as utf-8, gbk or windows-1252",
-                field="encoding",
-            )
-        self._given_encoding = self._encoding = codec
-        self._text = self._selector = None
+        self._given_encoding = self._encoding = _codec(name)
+        self._text = self._selector = self._base = self._refusal = None
 
     @property
     def text(self) -> str:
@@ -460,14 +457,15 @@ class Response:
 
         return read_feed(self.body, self.url, "" if self.is_json else self.encoding)
 
-    def csv_rows(self, delimiter: str = "") -> Iterator[dict[str, str]]:
+    def csv_rows(self, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
         """Read this CSV file row by row, as dicts with the names in its first row as keys.
 
         ``delimiter``: character between two values; empty: comma, semicolon, tab or ``|``, whichever the first row has most.
+        ``quotechar``: character around values that contain delimiters or line breaks.
         """
         from skitter.web.feeds import read_rows  # noqa: PLC0415 - few spiders read CSV
 
-        return read_rows(self.text, delimiter)
+        return read_rows(self.text, delimiter, quotechar)
 
     def markdown(self, css: str = "body") -> str:
         """Return the first element that a query finds as Markdown, with absolute links; empty if it finds nothing.
@@ -725,7 +723,7 @@ class Response:
         its requests.
 
         ``allow`` and ``deny`` (regular expressions, searched in the URL), ``domains`` and ``extensions`` (of the path,
-        without the dot) select among these links, or among all ``a`` elements; see
+        without the dot; ``""``: none) select among these links, or among all ``a`` elements; see
         :class:`~skitter.link_extractor.LinkFilter`. ``request_fields`` are the fields of
         :class:`~skitter.request.Request`.
 
@@ -740,7 +738,7 @@ class Response:
                 or did_you_mean(name, sorted(_FOLLOW_ALL_ARGUMENTS | _REQUEST_FIELDS)),
                 field=name,
             )
-        selects = bool(allow or deny or domains or extensions)
+        selects = bool(allow or deny or domains or extensions) or extensions == ""
         sources = (links is not None) + (css is not None) + (xpath is not None)
         if sources == 0 and selects:
             css = "a"
@@ -790,6 +788,17 @@ class Response:
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.url}>"
+
+
+def _codec(encoding: str) -> str:
+    codec = codec_of(encoding)
+    if codec is None:
+        raise UsageError(
+            f"unknown character encoding {encoding!r:.80}",
+            remedy="use a name such as utf-8, gbk or windows-1252",
+            field="encoding",
+        )
+    return codec
 
 
 _IN_OTHER_TREE = "ancestor::template | ancestor::svg | ancestor::math"

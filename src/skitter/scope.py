@@ -10,7 +10,7 @@ from typing import Literal
 
 from skitter._utils.patterns import LimitedPattern, SlowPattern, compile_pattern
 from skitter.errors import SettingsError
-from skitter.web.urls import host_of, normalize, registered_domain, without_port
+from skitter.web.urls import ascii_domain, host_of, normalize, registered_domain, without_port
 
 log = logging.getLogger("skitter.crawl")
 
@@ -53,10 +53,10 @@ class Scope:
         self._max_length = max_url_length
         self._allow = [_pattern(text) for text in allow]
         self._deny = [_pattern(text) for text in deny]
-        domains = [_domain(text) for text in allowed_domains]
+        domains = [normalize_domain(text) for text in allowed_domains]
         self._exact_hosts = frozenset(text[1:] for text in domains if text.startswith(EXACT))
         self._domains = tuple(text for text in domains if not text.startswith(EXACT))
-        urls = [url for seed in seeds if (url := normalize(seed)) is not None]
+        urls = [url for seed in seeds if (url := normalize(seed)) is not None and url.startswith(_SCHEMES)]
         self._hosts = frozenset(host_of(url) for url in urls) if scope == "host" else frozenset()
         self._registered = (
             frozenset(registered_domain(host_of(url)) for url in urls) if scope == "domain" else frozenset()
@@ -136,9 +136,14 @@ def _pattern(text: str) -> re.Pattern[str] | LimitedPattern:
         ) from error
 
 
-def _domain(text: str) -> str:
+def normalize_domain(text: str) -> str:
+    """Return an allowed domain as hosts spell it: in lower case, in ASCII, and without ``*.``; :data:`EXACT` is kept.
+
+    Raises :class:`~skitter.errors.SettingsError` for text that is not a domain.
+    """
     text = text.strip().lower()
-    domain = text if text.startswith(EXACT) else text.lstrip("*").lstrip(".")
+    is_exact = text.startswith(EXACT)
+    domain = ascii_domain(text.removeprefix(EXACT) if is_exact else text.lstrip("*").lstrip("."))
     if domain.lstrip(EXACT)[:1] in {"", "*", "."} or re.search(r"[/,\s]", domain):
         raise SettingsError(
             f"invalid allowed domain: {text!r}",
@@ -146,7 +151,7 @@ def _domain(text: str) -> str:
             " several domains are a list",
             field="allowed_domains",
         )
-    return domain
+    return f"{EXACT}{domain}" if is_exact else domain
 
 
 def _prefix(url: str) -> str:

@@ -45,7 +45,9 @@ _HIDDEN = "***"
 _LOGIN_IN_TEXT = re.compile(r"(?<=://)([^/?#@:\s]*):[^/?#\s]*@")
 _VENDORS_PROXY = re.compile(r"^([^\s:/@]+:\d{1,5}):[^\s:]+:\S+$")
 """``HOST:PORT:USER:PASSWORD``, as proxy vendors write it."""
-_SETTINGS_WITH_URLS = ("proxy", "proxies", "smtp_url", "notify", "browser_url")
+_SETTINGS_WITH_URL = ("proxy", "smtp_url", "browser_url")
+_SETTINGS_WITH_URLS = ("proxies", "notify")
+"""Settings whose values are lists of URLs: in text form, separated by commas or as a JSON array."""
 SETTINGS_OF_SECRETS = ("credentials", "headers", "initial_cookies")
 """Settings whose values are secrets, by origin, name or URL."""
 
@@ -197,14 +199,17 @@ def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     Secrets are values whose names indicate a secret, and passwords in URLs.
     """
-    return {name: _stored(value, is_secret_name(name)) for name, value in arguments.items()}
+    return {name: _stored(value, is_secret=is_secret_name(name)) for name, value in arguments.items()}
 
 
-def _stored(value: Any, is_secret: bool) -> Any:
+def _stored(value: Any, *, is_secret: bool) -> Any:
     if isinstance(value, Mapping):
-        return {key: _stored(inner, is_secret or is_secret_name(str(key))) for key, inner in value.items()}
+        return {
+            key: _stored(inner, is_secret=is_secret or is_secret_name(str(key)))
+            for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        elements = [_stored(element, is_secret) for element in value]
+        elements = [_stored(element, is_secret=is_secret) for element in value]
         return value if elements == list(value) else elements
     if is_secret:
         return value if value in (None, "") or (isinstance(value, str) and is_reference(value)) else _HIDDEN
@@ -216,7 +221,8 @@ def stored_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     The values may be text, as on a command line.
     """
-    plain = {name: _stored_url(settings[name]) for name in _SETTINGS_WITH_URLS if name in settings}
+    plain = {name: _stored_url(settings[name]) for name in _SETTINGS_WITH_URL if name in settings}
+    plain |= {name: _stored_urls(settings[name]) for name in _SETTINGS_WITH_URLS if name in settings}
     for name in SETTINGS_OF_SECRETS:
         if name in settings:
             plain[name] = _stored_mapping(name, settings[name])
@@ -243,12 +249,22 @@ def _stored_mapping(setting: str, value: Any) -> Any:
 
 
 def _stored_url(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        urls = [_stored_url(element) for element in value]
-        return value if urls == list(value) else urls
-    if not isinstance(value, str):
+    return _VENDORS_PROXY.sub(r"\1", without_secrets(value)) if isinstance(value, str) else value
+
+
+def _stored_urls(value: Any) -> Any:
+    urls = value
+    if isinstance(value, str):
+        if not value.lstrip().startswith("["):
+            return ",".join(map(_stored_url, value.split(",")))
+        try:
+            urls = msgspec.json.decode(value)
+        except msgspec.DecodeError:  # reported when the settings are read
+            return []
+    if not isinstance(urls, (list, tuple)):
         return value
-    return ",".join(_VENDORS_PROXY.sub(r"\1", without_secrets(url)) for url in value.split(","))
+    kept = [_stored_url(url) for url in urls]
+    return value if kept == list(urls) else kept
 
 
 def shown_url(url: str) -> str:

@@ -37,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True):
     help: str
     """Meaning of the setting: a phrase for the command line and the reference page, in Markdown."""
     section: str = ""
-    """Heading of the reference page that starts with this setting."""
+    """Heading of the reference page for this setting and the following ones. Empty: that of the setting before it."""
     unit: str = ""
     """``s`` (seconds), ``bytes``, ``pages`` ... Empty for a plain number or a value of another kind."""
     min: float | None = None
@@ -69,18 +69,20 @@ class Declaration(msgspec.Struct, frozen=True):
     @property
     def is_list(self) -> bool:
         """Whether the value is a list."""
-        return "tuple" in str(self.type)
+        return get_origin(self.type) is tuple
 
     @property
     def is_optional(self) -> bool:
         """Whether the value may be ``None``."""
-        return "None" in str(self.type) or self.type is Any
+        return self.type is Any or NoneType in _alternatives(self.type)
 
     def check(self, value: Any) -> None:
-        """Raise :class:`~skitter.errors.SettingsError` for a number outside the bounds."""
+        """Raise :class:`~skitter.errors.SettingsError` for a number outside the bounds, and for an integer of more than 64 bits."""
         rule = self.setting
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return
+        if isinstance(value, int) and value > _MAX_INTEGER:
+            self._refuse(value, f"give {_MAX_INTEGER} or less")
         if (rule.min, rule.above, rule.max) == (None, None, None):
             return
         if rule.above is not None and value <= rule.above:
@@ -111,7 +113,7 @@ class Declaration(msgspec.Struct, frozen=True):
             reason = "" if wanted else f": {error}"
             raise SettingsError(
                 f"setting {self.name} cannot be {self._shown(value)}{reason}",
-                remedy=f"give {_EXAMPLES.get(self.name) or wanted or f'a value of type {type_name(self.type)}'}",
+                remedy=f"give {_EXAMPLES.get(self.name) or wanted}",
                 field=self.name,
             ) from error
 
@@ -120,9 +122,9 @@ class Declaration(msgspec.Struct, frozen=True):
 
     def _from_text(self, text: str) -> Any:
         kind, word = self.type, text.strip().lower()
-        if word in {"none", "null"} and "None" in str(kind):
+        if word in {"none", "null"} and NoneType in _alternatives(kind):
             return None
-        may_be_json = kind is Any or self.is_list or "dict" in str(kind)
+        may_be_json = kind is Any or get_origin(kind) in {tuple, dict}
         if may_be_json and text.strip()[:1] in {"[", "{"}:
             try:
                 return msgspec.json.decode(text)
@@ -145,14 +147,22 @@ class Declaration(msgspec.Struct, frozen=True):
         return text
 
 
+_MAX_INTEGER = 2**63 - 1
+"""Largest integer that databases and MessagePack can store."""
 _EXAMPLES = {
     "allowed_statuses": "a list of integers, such as [404, 410]",
+    "browser_context": 'an object in JSON, such as {"locale": "de-DE"}',
+    "fetcher_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "fetcher": "browser"}]',
     "files_fields": 'an object in JSON, such as {"image_urls": "images"}',
     "headers": 'an object in JSON, such as {"Accept-Language": "de"}',
+    "image_thumbnails": 'an object in JSON, such as {"small": [100, 100]}',
+    "initial_cookies": 'an object in JSON, such as {"https://example.com/": ["id=7; Path=/"]}',
     "limit_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "delay": 5}]',
+    "log_levels": 'an object in JSON, such as {"my_shop": "debug"}',
+    "monitors": 'a list of rules, such as ["items >= 100"]',
     "queues": 'an object in JSON, such as {"slow": {"concurrency": 1}}',
 }
-"""Example values for settings whose type is not descriptive enough."""
+"""Values of the settings whose type is not descriptive enough, or has no description in words."""
 _WORDS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
 
 
@@ -169,13 +179,14 @@ def declarations(kind: type["FrontierSettings"]) -> dict[str, Declaration]:
     return found
 
 
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    """Return the types of a union, or any other type alone."""
+    return get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+
+
 def choices_of(kind: Any) -> list[str] | None:
     """Return the strings that a type allows, without ``None``; ``None`` if it is not a choice of strings."""
-    kinds = (
-        [part for part in get_args(kind) if part is not NoneType]
-        if get_origin(kind) in {Union, UnionType}
-        else [kind]
-    )
+    kinds = [part for part in _alternatives(kind) if part is not NoneType]
     if len(kinds) != 1 or get_origin(kinds[0]) is not Literal:
         return None
     return [str(value) for value in get_args(kinds[0])]
@@ -190,6 +201,7 @@ _TYPES = {
     tuple[int, ...]: "a list of integers",
     tuple[str, ...]: "a list of texts",
     dict[str, str]: "an object in JSON whose values are texts",
+    dict[str, list[str]]: "an object in JSON whose values are lists of texts",
 }
 
 
@@ -198,7 +210,7 @@ def _in_words(kind: Any) -> str:
     choices = choices_of(kind)
     if choices is not None:
         return f"one of {', '.join(choices)}"
-    parts = get_args(kind) if get_origin(kind) in {Union, UnionType} else [kind]
+    parts = _alternatives(kind)
     if not all(part in _TYPES for part in parts):
         return ""
     return " or ".join(_TYPES[part] for part in parts)
@@ -208,8 +220,8 @@ def type_name(kind: Any) -> str:
     """Return a type as users write it."""
     if get_origin(kind) is Literal:
         return " | ".join(map(repr, get_args(kind)))
-    if get_origin(kind) in {Union, UnionType}:
-        return " | ".join(map(type_name, get_args(kind)))
+    if len(parts := _alternatives(kind)) > 1:
+        return " | ".join(map(type_name, parts))
     if kind is NoneType:
         return "None"
     return (
@@ -313,7 +325,8 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
     )] = 1e-6
 
     wait_for_seeds: Annotated[bool | float, Setting(
-        "Wait for more seeds (`skitter add`, `Crawl.add`, `seed_keys`) instead of finishing. A number: finish after this idle time.",
+        "Wait for more seeds (`skitter add`, `Crawl.add`, `seed_keys`) instead of finishing."
+        " A number, as in `-s wait_for_seeds=60`: finish after this idle time.",
         section="Seeds and statistics", unit="s", min=0, cli="--wait-for-seeds", live=True, api=True,
     )] = False
     seed_keys: Annotated[tuple[str, ...], Setting(
@@ -401,6 +414,10 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     """
 
     # fmt: off
+    time_limit: Annotated[float | None, Setting(
+        "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
+        section="When to stop", unit="s", above=0, cli="--time-limit SECONDS", api=True,
+    )] = None
     concurrency: Annotated[int, Setting(
         "Number of concurrent fetches in each worker process. Requests to hosts that have not responded for a second do not"
         " count.",
@@ -490,8 +507,8 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Reuse connections. `False`: open a new connection for each request.", api=True,
     )] = True
     max_connections: Annotated[int | None, Setting(
-        "Maximum number of open connections of a worker, busy and idle. `None`: twice `concurrency`, at least 64, plus those"
-        " to hosts that have not responded yet.",
+        "Maximum number of open connections of a worker, busy and idle. `None`: 1,000 (at most half of the limit of open"
+        " files) or twice `concurrency`, plus those to hosts that have not responded yet. An idle TLS connection takes 80 KB.",
         above=0,
     )] = None
     idle_timeout: Annotated[float, Setting(
@@ -647,7 +664,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
     )] = 20
     refresh_delay_cap: Annotated[float | None, Setting(
         "Maximum delay of a `Refresh` header or a `<meta http-equiv=refresh>` that is followed like a link."
-        " Empty: none is followed. `skitter crawl` sets `10`.", unit="s", min=0, api=True,
+        " `None`: none is followed. `skitter crawl` sets `10`.", unit="s", min=0, api=True,
     )] = None
     allowed_statuses: Annotated[tuple[int, ...], Setting(
         "Statuses outside 2xx whose responses are passed to the callback.", api=True,
@@ -698,6 +715,23 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "Maximum number of links followed from one page. The others are counted as `refused/page_links`.", above=0,
         api=True, api_max=500_000,
     )] = 50_000
+    fingerprint_keys: Annotated[tuple[str, ...], Setting(
+        "Keys of `meta` whose values are part of the identity of every request.", api=True,
+    )] = ()
+    item_meta_fields: Annotated[tuple[str, ...], Setting(
+        "Keys of `meta` and `cb_kwargs` that are copied to items that lack such a field. `*`: all.", api=True,
+    )] = ()
+    item_schema: Annotated[Any, Setting(
+        "What items have to match: a dataclass, attrs, msgspec, TypedDict or pydantic class, its dotted path"
+        " (`package.module:Name`), or a JSON Schema.",
+    )] = None
+    invalid_items: Annotated[Literal["keep", "drop", "fail"], Setting(
+        "What to do with an item that violates `item_schema`: `keep` or `drop` it, or `fail` its page. It is counted in any"
+        " case; a dropped one also as `dropped_items/invalid`.", api=True,
+    )] = "keep"
+    group_key: Annotated[str | None, Setting(
+        "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,
+    )] = None
     obey_nofollow: Annotated[bool, Setting(
         "Skip the links of pages with `nofollow` (`X-Robots-Tag`, `<meta name=robots>`), and links with `rel=nofollow`, as"
         " `refused/nofollow`.", section="Page directives", api=True,
@@ -750,27 +784,6 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
         "What to do with the links of a page whose body another page of its host has: `follow` them, follow them last"
         " (`deprioritize`), or `skip` them as `refused/duplicate_content`.", api=True,
     )] = "deprioritize"
-    fingerprint_keys: Annotated[tuple[str, ...], Setting(
-        "Keys of `meta` whose values are part of the identity of every request.", api=True,
-    )] = ()
-    item_meta_fields: Annotated[tuple[str, ...], Setting(
-        "Keys of `meta` and `cb_kwargs` that are copied to items that lack such a field. `*`: all.", api=True,
-    )] = ()
-    item_schema: Annotated[Any, Setting(
-        "What items have to match: a dataclass, attrs, msgspec, TypedDict or pydantic class, its dotted path"
-        " (`package.module:Name`), or a JSON Schema.",
-    )] = None
-    invalid_items: Annotated[Literal["keep", "drop", "fail"], Setting(
-        "What to do with an item that violates `item_schema`: `keep` or `drop` it, or `fail` its page. It is counted in any"
-        " case; a dropped one also as `dropped_items/invalid`.", api=True,
-    )] = "keep"
-    group_key: Annotated[str | None, Setting(
-        "Key of `meta` by whose values pages and items are counted. Requests from a page inherit its value.", api=True,
-    )] = None
-    time_limit: Annotated[float | None, Setting(
-        "Stop this run after this time. Unlike other limits it applies to one run, not to the job.",
-        unit="s", above=0, cli="--time-limit SECONDS", api=True,
-    )] = None
     monitors: Annotated[tuple[str | dict[str, Any], ...], Setting(
         "Rule that each pass of the job has to satisfy, such as `failed / pages <= 0.02`, or an object with the fields of"
         " `skitter.MonitorRule`.",
@@ -898,16 +911,21 @@ def _check_blocked_url(pattern: str) -> None:
 
 
 def _check_name_server(server: str) -> None:
-    found = re.fullmatch(r"\[(.+)\](?::\d+)?(?:%\w+)?|([^:]+):\d+", server)
-    address = (found[1] or found[2]) if found else server
+    found = re.fullmatch(r"\[(?P<v6>.+)\](?::(?P<port6>\d{1,5}))?(?:%\w+)?|(?P<v4>[^:]+):(?P<port4>\d{1,5})", server)
+    address = (found["v6"] or found["v4"]) if found else server
+    port = int((found["port6"] or found["port4"] or 53) if found else 53)
     try:
         ip_address(address)
     except ValueError:
+        is_valid = False
+    else:
+        is_valid = 0 < port <= 65_535
+    if not is_valid:
         raise SettingsError(
             f"invalid name server in dns_servers: {server!r:.200}",
             remedy="write its address, as in 192.0.2.1, 192.0.2.1:5353 or [2001:db8::1]:5353",
             field="dns_servers",
-        ) from None
+        )
 
 
 def build_settings(*layers: Mapping[str, Any]) -> Settings:

@@ -29,7 +29,7 @@ class Spider:
     """
 
     name: str = ""
-    """Default name of the job. Default: the class name in lower case."""
+    """Name of the job, unless ``--job`` sets one. Default: the class name in lower case."""
     start_urls: Sequence[str] = ()
     """URLs of the first requests, unless the spider overrides :meth:`start`."""
     allowed_domains: Sequence[str] = ()

@@ -65,6 +65,13 @@ def test_a_local_host_without_its_scheme_is_answered_with_a_url_without_tls(host
     assert usage_error("crawl", host, cwd=workdir).endswith(f"; write http://{host}/")
 
 
+@pytest.mark.parametrize("group", ["failures", "recipe", "task"])
+def test_a_group_without_a_command_is_answered_with_its_commands(group, workdir):
+    error = usage_error(group, cwd=workdir)
+    assert error.startswith("skitter: Missing command; its commands are ")
+    assert error.endswith(f"; see `skitter {group} --help`")
+
+
 def test_wrong_url_to_fetch(workdir):
     for command in ("fetch", "shell"):
         line = usage_error(command, "127.0.0.1:9/a", cwd=workdir)
@@ -297,7 +304,9 @@ def test_fresh_forgets_nothing_if_the_run_cannot_begin(workdir, serve):
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a b", "x" * 101])
 def test_a_name_that_no_job_can_have(name, workdir):
-    assert "invalid job name" in usage_error("crawl", URL, f"--job={name}", cwd=workdir)
+    error = usage_error("crawl", URL, f"--job={name}", cwd=workdir)
+    assert "invalid job name" in error
+    assert "at most 100" in error
 
 
 def test_a_job_that_was_never_started(workdir):

@@ -19,7 +19,8 @@ from skitter.browser.adaptive import read_rules, reset_rules
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browser.process import BrowserProcess
 from skitter.browsing import Click, Evaluate, Fill, InfiniteScroll, LoadMore, Pdf, Screenshot, Wait
-from skitter.fetch.contract import FetchError, TooLate
+from skitter.errors import FetchError
+from skitter.fetch.contract import TooLate
 from skitter.run.fetcher_factory import make_fetcher
 from skitter.settings import build_settings
 from skitter.testing import Answer

@@ -600,3 +600,25 @@ def test_files_with_chosen_suffixes_are_downloaded_and_not_crawled(serve, tmp_pa
     stored = [(tmp_path / "files" / file["path"]).read_bytes() for file in items[""]["files"]]
     assert stored == [b"/a.pdf", b"/d.PNG"]
     assert items["c.zip"]["files"] == []
+
+
+def without_streams(closed, *arguments, cwd):
+    """Run a command whose standard streams are closed. Return its exit status."""
+    shell = ["sh", "-c", f'exec "$@" {closed}', "sh", *SKITTER, *arguments]
+    return subprocess.run(shell, cwd=cwd, timeout=100, check=False).returncode
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_crawl_whose_standard_streams_are_closed_is_complete(serve, tmp_path, closed, workers):
+    site = GeneratedSite(pages=20)
+    server = serve(site)
+    arguments = ["crawl", server.url, "-o", "items.jsonl", "--workers", workers, "-s", "delay=0"]
+    assert without_streams(closed, *arguments, cwd=tmp_path) == 0
+    assert urls_of(tmp_path / "items.jsonl") == expected_urls(site, server)
+
+
+def test_closed_standard_output_is_refused_as_an_output_before_anything_is_fetched(serve, tmp_path):
+    server = serve(GeneratedSite(pages=20))
+    assert without_streams(">&-", "crawl", server.url, "--quiet", cwd=tmp_path) == 2
+    assert not server.log.hits

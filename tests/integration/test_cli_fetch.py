@@ -52,8 +52,9 @@ def test_a_status_other_than_success_is_shown_beside_the_body(serve, tmp_path):
     assert (result.returncode, result.stdout, result.stderr) == (0, "gone", "status 404\n")
 
 
-def test_no_answer_is_one_line_and_exit_1(free_port, tmp_path):
-    result = skitter("fetch", f"http://127.0.0.1:{free_port}/", "--no-robots", cwd=tmp_path)
+@pytest.mark.parametrize("command", [("fetch",), ("shell", "--code", "response")])
+def test_no_answer_is_one_line_and_exit_1(free_port, tmp_path, command):
+    result = skitter(*command, f"http://127.0.0.1:{free_port}/", "--no-robots", cwd=tmp_path)
     assert result.returncode == 1
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()

@@ -89,6 +89,11 @@ def test_a_file_of_thousands_of_seeds_is_added_with_every_line(server, shop):
     assert skitter("add", "shop", "--file", "seeds", cwd=shop).stderr == "added: 0, known before: 2500\n"
 
 
+def test_a_file_of_seeds_may_be_a_pipe(server, shop):
+    result = skitter("add", "shop", "--file", "/dev/stdin", cwd=shop, stdin=f"{server.url}?pipe\n")
+    assert result.stderr.startswith("added: 1;")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_job_kept_alive_takes_seeds_while_it_waits_and_ends_when_it_is_stopped(
     site, server, tmp_path, workers

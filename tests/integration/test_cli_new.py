@@ -26,6 +26,14 @@ def project(tmp_path, kind):
     return tmp_path / "book-shop"
 
 
+def test_a_project_is_created_in_the_current_folder(tmp_path):
+    folder = tmp_path / "book-shop"
+    folder.mkdir()
+    result = skitter("new", ".", cwd=folder)
+    assert result.stderr == "created .; continue with `skitter run book_shop.spider -o items.jsonl`\n"
+    assert (folder / "README.md").read_text().startswith("# book-shop")
+
+
 def run_tests(project):
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
@@ -77,10 +85,12 @@ _TYPES = Path(__file__).parents[2] / ".cache" / "mypy-of-projects"
 _PROGRAM = """
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, closing
+from pathlib import Path
 from typing import Any
 
 import skitter
 from skitter import Crawl, HookAction, JobSpec, LinkExtractor, Request, Response, Rule, Spider
+from skitter.errors import FetchError, RedirectError, StatusError
 
 
 class Hook:
@@ -105,7 +115,12 @@ class Pages(Spider):
         yield response.follow_all("a.next", self.parse, cb_kwargs={"page": 2})
 
     def failed(self, request: Request, error: Exception) -> Iterator[Any]:
-        yield {"url": request.url}
+        if isinstance(error, StatusError):
+            yield {"url": request.url, "status": error.status, "title": error.response.css("title::text").get()}
+        elif isinstance(error, FetchError):
+            yield {"url": request.url, "failure": error.kind}
+        elif isinstance(error, RedirectError):
+            yield {"url": request.url, "failure": str(error)}
 
 
 async def main() -> None:
@@ -113,7 +128,7 @@ async def main() -> None:
         async for item in items:
             print(item["title"])
             break
-    result = await Crawl(JobSpec(job="pages", spider=Pages, outputs=["pages.jsonl"])).run()
+    result = await Crawl(JobSpec(job="pages", spider=Pages, outputs=[Path("pages.jsonl"), "pages.csv"], home=Path("jobs"))).run()
     print(result.state, result.counters["pages"])
 
 

@@ -149,6 +149,7 @@ def test_list_continues_after_a_file_that_cannot_be_imported(shop, tmp_path):
     assert result.returncode == 1
     assert "books.py:Books" in result.stdout
     (line,) = result.stderr.splitlines()
+    assert line.startswith("skitter: a.py cannot be imported")
     assert "nowhere_at_all" in line
 
 

@@ -34,7 +34,7 @@ LINKED = [
     ROOT / "benchmarks" / "README.md",
 ]
 # This would install from the network what is already installed.
-NOT_RUN = ("python -m venv .venv && . .venv/bin/activate", "pip install .")
+NOT_RUN = ("python3 -m venv .venv && . .venv/bin/activate", "pip install .")
 QUOTES = '<title>Quotes</title><div class="quote"><span class="text">{}</span><a class="tag" href="/tag">wit</a></div>'
 
 
@@ -111,11 +111,12 @@ def test_the_example_of_the_landing_page_runs(tmp_path, environment, serve):
 
 def test_the_make_targets_of_the_manual_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {
-        target
-        for page in [README, *LINKED, *PAGES]
-        for target in re.findall(r"(?:`|^    )make ([a-z-]+)\b", page.read_text(), re.MULTILINE)
-    }
+    named = set()
+    for page in [*LINKED, *PAGES]:
+        named |= set(re.findall(r"`make ([a-z-]+)\b", page.read_text()))
+        for block in blocks(page):
+            if block.language == "sh":
+                named |= set(re.findall(r"^make ([a-z-]+)\b", block.text, re.MULTILINE))
     assert {"demo", "test"} <= named <= targets
 
 
@@ -126,9 +127,8 @@ def test_every_file_that_a_page_has_its_reader_save_is_used_by_its_commands(page
     ]
     for block in blocks(page):
         if block.language == "python" and block.snippet is None:
-            assert any(block.title in line for line in lines), (
-                f"nothing runs {block.title or block.text[:60]}"
-            )
+            assert block.title, f"write py in place of python for an excerpt: {block.text[:60]}"
+            assert any(block.title in line for line in lines), f"nothing runs {block.title}"
 
 
 @pytest.mark.parametrize("page", [*LINKED, *PAGES], ids=name_of)
@@ -140,6 +140,17 @@ def test_every_link_leads_to_a_page_and_a_heading(page):
         assert not anchor or anchor in anchors(target), link
     for block in blocks(page):
         assert block.snippet is None or block.snippet.is_file(), block.text
+
+
+@pytest.mark.parametrize("page", [*LINKED, *PAGES], ids=name_of)
+def test_code_is_fenced_and_names_its_language(page):
+    text = page.read_text()
+    fences = re.findall(r"^ *```(.*)$", text, re.MULTILINE)
+    assert all(fences[::2])  # each second fence ends a block
+    prose = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    # An indented text below an item of a list belongs to this item.
+    indented = re.findall(r"^(?![-\d!])\S.*\n\n+ {4}(\S.*)$", prose, re.MULTILINE)
+    assert indented == []
 
 
 def test_every_page_is_in_the_navigation():

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 import socketserver
 import ssl
 import threading
 import time
 from email import message_from_bytes, policy
+from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 
 import msgspec
@@ -18,12 +20,13 @@ from services.processes import free_port
 from services.redis_servers import RedisServer
 from sites.shop import MONITORS, PRODUCTS, Shop, ShopSpider
 from skitter import Crawl, JobSpec
+from skitter.errors import SettingsError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.embedded.inspection import read_note
 from skitter.frontier.records import JobState
 from skitter.monitors import compile_monitors
 from skitter.run import notify
-from skitter.run.notify import NotificationError, Notifier
+from skitter.run.notify import NotificationError, Notifier, check_targets
 from skitter.run.passes import NOTE, PassRecord, PassTracker, decode_passes
 from skitter.settings import Settings
 from skitter.testing import Answer
@@ -284,7 +287,29 @@ async def test_a_mail_names_the_violated_monitors(shop, mail_server):
     (mail,) = mail_server.mails
     assert mail["To"] == "ops@example.com"
     assert "shop" in mail["Subject"]
+    assert parsedate_to_datetime(mail["Date"]).year > 2000
+    assert re.fullmatch("<[^<>@]+@localhost>", mail["Message-ID"])
     assert "no_price: coverage(price) >= 0.95 (coverage(price) = 0)" in mail.get_content()
+
+
+@pytest.mark.parametrize(
+    ("target", "server", "field"),
+    [
+        ("mailto:ops@example.com", "smtp://127.0.0.1:99999", "smtp_url"),
+        ("mailto:ops@example.com", "smtp://[127.0.0.1", "smtp_url"),
+        ("mailto:ops@example.com?subject=x", "smtp://127.0.0.1", "notify[0]"),
+        ("mailto:a,b@example.com", "smtp://127.0.0.1", "notify[0]"),
+        ("https://example.com:99999/", "smtp://127.0.0.1", "notify[0]"),
+        ("https://[example.com/", "smtp://127.0.0.1", "notify[0]"),
+    ],
+)
+def test_a_target_that_cannot_be_reached_is_refused_before_the_run(target, server, field):
+    with pytest.raises(SettingsError) as refused:
+        check_targets(Settings(notify=[target], smtp_url=server))
+    assert refused.value.field == field
+    check_targets(
+        Settings(notify=["mailto:a@example.com,b@example.com"], smtp_url="smtps://me:pw@mail.example:465")
+    )
 
 
 def mail(server, **settings):

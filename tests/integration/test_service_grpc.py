@@ -12,6 +12,7 @@ import urllib.request
 import grpc
 import pytest
 import trustme
+from fastapi.responses import StreamingResponse
 from google.protobuf import descriptor_pb2, json_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
@@ -19,9 +20,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 
 from api_caller import TOKEN, Caller, application
 from cli_command import Logged, skitter, usage_error
+from skitter.errors import StoreError
 from skitter.service.api.access import SAFE_METHODS
 from skitter.service.api.grpc_schema import SERVICE, ApiSchema
 from skitter.service.api.grpc_server import grpc_server
+from skitter.service.api.routes import JSON_LINES
 
 RECIPE = "name: web\nstart: http://127.0.0.1/\npages:\n  p: {items: {fields: {url: {value: '{url}'}}}}\n"
 READER, LIMITED, EXPIRED = "a-token-that-only-reads", "a-token-for-other-jobs", "a-token-that-has-expired"
@@ -227,6 +230,27 @@ async def test_a_stream_ends_in_the_service_when_its_caller_is_gone(service):
     async with asyncio.timeout(60):
         while running():
             await asyncio.sleep(0.01)
+
+
+async def test_a_stream_that_fails_ends_with_an_error(tmp_path):
+    app, jobs = application(tmp_path)
+
+    @app.inner.get("/failing", response_class=StreamingResponse, responses=JSON_LINES)
+    async def failing():
+        async def lines():
+            yield b'"the first line"\n'
+            raise StoreError("the store is gone", remedy="none")
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    await jobs.store.open()
+    async with grpc_server(app, "127.0.0.1", 0, 10_000) as port:
+        client = await asyncio.to_thread(Client, port)
+        error = await asyncio.to_thread(client.error, "Failing")
+        await asyncio.to_thread(client.channel.close)
+    await jobs.store.close()
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert "incomplete" in error.details()
 
 
 async def test_a_new_operation_is_in_both(tmp_path):

@@ -25,6 +25,9 @@ class NameServer:
         self._socket.bind(("127.0.0.1", 0))
         self._socket.settimeout(0.1)
         self._thread = threading.Thread(target=self._serve, daemon=True)
+        self.may_answer = threading.Event()
+        """The server answers while this event is set."""
+        self.may_answer.set()
         self._ends = False
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
 
@@ -34,6 +37,7 @@ class NameServer:
 
     def __exit__(self, *_):
         self._ends = True
+        self.may_answer.set()
         self._thread.join()
         self._socket.close()
 
@@ -43,6 +47,7 @@ class NameServer:
                 query, client = self._socket.recvfrom(4096)
             except TimeoutError:
                 continue
+            self.may_answer.wait()
             if (answer := self._answer(query)) is not None:
                 self._socket.sendto(answer, client)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from urllib.parse import quote
 
 import nats
 import nats.js.errors
@@ -65,3 +66,25 @@ async def test_a_server_that_has_lost_its_streams_gets_them_again(server, broker
                 await asyncio.sleep(0.1)
         await broker.publish([OutgoingMessage(b"b")])
         assert await bodies(broker, 1) == [b"b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "secret"),
+    [(("--user", "me", "--pass", "a/b?c#d@e:f"), "me:a/b?c#d@e:f"), (("--auth", "a/b?c#d@e"), "a/b?c#d@e")],
+    ids=["user and password", "token"],
+)
+async def test_a_password_or_a_token_may_contain_any_character(options, secret):
+    server = NatsServer(*options).start()
+    url = f"nats://{quote(secret, safe=':')}@127.0.0.1:{server.port}/pages?state=sqlite:"
+    broker = JetStreamBroker(parse_address(url, "job", RULES), 60.0)
+    try:
+        await broker.open()
+        await broker.publish([OutgoingMessage(b"a")])
+    finally:
+        await broker.close()
+        server.stop()
+
+
+def test_the_address_of_a_server_may_be_an_ipv6_address():
+    broker = JetStreamBroker(parse_address("nats://[::1]:5222/pages?state=sqlite:", "job", RULES), 60.0)
+    assert broker._servers == ["nats://[::1]:5222"]

@@ -88,6 +88,19 @@ async def test_an_item_that_is_too_large_fails_only_its_page(options, broker, to
     assert await messages(broker, topic) == [(key(2, 0), {"a": 2}), (key(3, 0), {"a": 3})]
 
 
+async def test_pages_after_an_item_that_is_too_large_for_the_broker_are_stored(broker, topic, tmp_path):
+    """An idempotent producer has given the refused message a sequence number, so the broker expects that number next."""
+    store = await opened(f"{broker.place(topic)}?outage_timeout=1", tmp_path)
+    small = [group(number, {"a": number}) for number in range(1, 7)]
+    large = [group(number, {"big": "x" * 250_000}) for number in (11, 12)]
+    answers = await store.write([*small[:2], large[0], *small[2:4], large[1], *small[4:]])
+    again = await store.write([group(7, {"a": 7})])
+    await store.close()
+    assert [index for index, answer in enumerate(answers) if answer is not None] == [2, 5]
+    assert again == [None]
+    assert dict(await messages(broker, topic)) == {key(number, 0): {"a": number} for number in range(1, 8)}
+
+
 @pytest.mark.chaos
 async def test_a_broker_that_is_killed_and_comes_back_loses_and_duplicates_nothing(topic, tmp_path):
     server = await asyncio.to_thread(KafkaServer)

@@ -65,6 +65,19 @@ async def test_committed_items_are_pushed_once_by_repeated_calls(shop, ask):
     await two.close()
 
 
+async def test_a_fresh_job_removes_its_staged_items_also_if_the_key_is_a_pattern(shop, ask):
+    target = f"{shop.server}/0/shop[1]*:items"
+    other = "shop1:items:staged:shop/w1"  # matches the key, but belongs to another output
+    await ask.hset(other, "0", "item")
+    output = open_output(target)
+    store = await shop.write("w1", [1], store=output.fleet_store())
+    assert len(await ask.keys("*:staged:*")) == 2
+    await output.clear(shop.context)
+    assert await ask.keys("*:staged:*") == [other.encode()]
+    await ask.delete(other)
+    await store.close()
+
+
 async def test_a_consumer_that_takes_items_does_not_get_them_again(shop, ask):
     output = shop.output()
     store = await shop.write("w1", [1, 2, 3])

@@ -6,9 +6,12 @@ import io
 import pytest
 
 from skitter import Request, Response
+from skitter.archive.fetcher import WarcFetcher
 from skitter.archive.records import encode_capture, write_warc
+from skitter.fetch.identity.contract import SourceContext
+from skitter.settings import Settings
 from skitter.store.contract import Capture
-from warc_files import read_warc
+from warc_files import ForeignArchive, read_warc
 
 NOON = 1_800_000_000.25
 RAW = b"HTTP/1.1 200 Fine\r\nContent-Type: text/html\r\nX-Twice: a\r\nx-twice: b\r\nContent-Length: 4\r\n\r\n"
@@ -140,3 +143,22 @@ def test_a_file_holds_a_record_of_its_own_and_all_given_ones(size, is_compressed
 def test_each_record_is_a_gzip_member():
     data = encoded(Response("http://a/", 200, headers=RAW, body=b"page"))
     assert len(data.split(b"\x1f\x8b\x08")) == 3
+
+
+@pytest.mark.filterwarnings(
+    # warcio leaves its temporary files to the garbage collector.
+    "ignore:.*SpooledTemporaryFile:pytest.PytestUnraisableExceptionWarning"
+)
+@pytest.mark.parametrize("date", [b"", b"WARC-Date: yesterday\r\n"], ids=["no date", "invalid date"])
+async def test_a_record_without_a_valid_date_is_older_than_all_others(tmp_path, date):
+    archive = ForeignArchive()
+    archive.add("http://a/x", b"dated")
+    archive.add("http://a/x", b"undated", date="2026-01-02T00:00:00Z")
+    archive.add("http://a/y", b"undated", date="2026-01-02T00:00:00Z")
+    records = gzip.decompress(archive.data).replace(b"WARC-Date: 2026-01-02T00:00:00Z\r\n", date)
+    (tmp_path / "site.warc").write_bytes(records)
+    fetcher = WarcFetcher(SourceContext(Settings(), rest=str(tmp_path / "site.warc")))
+    await fetcher.open()
+    assert (await fetcher.fetch(Request("http://a/x"))).body == b"dated"
+    assert (await fetcher.fetch(Request("http://a/y"))).body == b"undated"
+    await fetcher.close()

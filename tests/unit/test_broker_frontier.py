@@ -15,6 +15,7 @@ from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import HostLimits, Politeness
+from skitter.queues import slot_in
 from skitter.request import decode_request
 
 FREE = HostLimits(delay=0.0, concurrency_per_slot=100)
@@ -403,6 +404,52 @@ async def test_only_a_worker_that_joins_a_crawl_waits_for_a_broker_that_is_unava
         with pytest.raises(FrontierError, match="no answer"):
             await frontier.open()
     assert broker.tries == 1 + patient
+
+
+class ClosingBroker(FakeBroker):
+    """Records whether it was closed, and raises an error then if it is to ``fail``."""
+
+    def __init__(self, fail=False):
+        super().__init__()
+        self.fail = fail
+        self.is_closed = False
+
+    async def close(self):
+        self.is_closed = True
+        if self.fail:
+            raise FrontierError("not closed")
+
+
+async def test_a_broker_is_closed_if_its_opening_is_cancelled(tmp_path):
+    opening = asyncio.Event()
+
+    class Slow(ClosingBroker):
+        async def open(self):
+            opening.set()
+            await asyncio.Event().wait()
+
+    broker = Slow()
+    frontier = BrokerFrontier(EmbeddedFrontier(Politeness(FREE), path=tmp_path / "f.db"), lambda _: broker)
+    task = asyncio.create_task(frontier.open())
+    await opening.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert broker.is_closed
+
+
+async def test_all_brokers_and_the_state_are_closed_if_closing_one_of_them_fails(tmp_path):
+    brokers = {"default": ClosingBroker(), "a": ClosingBroker(fail=True), "b": ClosingBroker()}
+    path = tmp_path / "f.db"
+    frontier = BrokerFrontier(EmbeddedFrontier(Politeness(FREE), path=path), brokers.__getitem__)
+    await frontier.open()
+    await frontier.add([entry("x", slot_in(queue, "h.test")) for queue in ("a", "b")])
+    with pytest.raises(FrontierError, match="not closed"):
+        await frontier.close()
+    assert all(broker.is_closed for broker in brokers.values())
+    again = EmbeddedFrontier(Politeness(FREE), path=path)  # the state is not locked any more
+    await again.open()
+    await again.close()
 
 
 class ListPlace:

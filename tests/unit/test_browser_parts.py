@@ -3,19 +3,21 @@
 import asyncio
 import gc
 import sys
+import weakref
 
 import pytest
 
 from crawl_harness import Scripted
 from skitter import Request, Response
-from skitter.browser.adaptive import LearntRules, is_shell, shape_of
+from skitter.browser.adaptive import AdaptiveFetcher, LearnedRules, is_shell, shape_of
 from skitter.browser.client_hints import user_agent_override
 from skitter.browser.cookies import changed_cookies, cookies_to_set
 from skitter.browser.errors import BrowserGone, network_error
+from skitter.browser.fetcher import BrowserFetcher, shared_browser
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browser.pool import ContextPool
 from skitter.browsing import Browsing, Click, InfiniteScroll, Wait, remaining
-from skitter.errors import RequestError, SettingsError
+from skitter.errors import RedirectError, RequestError, SettingsError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import (
     ConnectError,
@@ -27,11 +29,12 @@ from skitter.fetch.contract import (
     UnsendableRequest,
 )
 from skitter.fetch.cookie_jar import Cookie
+from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.routing import RoutingFetcher, fetcher_rules
 from skitter.request import decode_request, encode_request
 from skitter.settings import Settings
 from skitter.testing import Answer
-from skitter.worker.retry import RedirectError, redirected
+from skitter.worker.retry import redirected
 
 URL = "http://site.test/a"
 
@@ -172,6 +175,12 @@ async def test_a_request_chooses_its_fetcher_which_opens_with_its_first_request(
         "close browser",
         "close http",
     ]
+
+
+async def test_a_rule_for_a_host_outside_ascii_matches_it_as_urls_spell_it():
+    rules = [{"domain_glob": "*.m\u00fcnchen.test", "fetcher": "browser"}]
+    responses, _ = await routed(rules, Request("http://www.xn--mnchen-3ya.test:81/"))
+    assert responses[0].text == "browser"
 
 
 async def test_the_first_rule_that_matches_decides_unless_the_request_does():
@@ -488,16 +497,16 @@ class Notes:
         return True
 
 
-async def test_workers_share_learnt_rules_and_a_complete_page_ends_a_rule():
+async def test_workers_share_learned_rules_and_a_complete_page_ends_a_rule():
     notes = Notes()
-    one, two = LearntRules(notes), LearntRules(notes)
+    one, two = LearnedRules(notes), LearnedRules(notes)
     for number in range(3):
         await one.learn(f"http://site.test/p/{number}", browser=True)
     assert await two.count_of("http://site.test/p/77") == 2
     assert await two.count_of("http://site.test/q/77") == 0
     await two.learn("http://site.test/p/5", browser=False)
     assert notes.values
-    assert await LearntRules(notes).count_of("http://site.test/p/1") == 0
+    assert await LearnedRules(notes).count_of("http://site.test/p/1") == 0
 
 
 # --- tabs that do not open ------------------------------------------------------------------------------------
@@ -543,6 +552,145 @@ async def test_a_tab_that_does_not_open_leaves_nothing_open(session, left):
             assert len(browser.open) == left  # the context of a session keeps its cookies
     finally:
         await pool.close()
+
+
+# --- contexts of sessions -------------------------------------------------------------------------------------
+
+
+class ScriptedBrowser:
+    """A browser without pages. ``refused``: user agents whose contexts it does not create."""
+
+    def __init__(self):
+        self.browser = self
+        self.refused = set()
+        self.closed = []
+        """User agents of the contexts that were closed."""
+
+    async def new_context(self, *, user_agent, **options):
+        if user_agent in self.refused:
+            raise ConnectionError("refused")
+        return ScriptedContext(self, user_agent)
+
+
+class ScriptedContext:
+    def __init__(self, browser, name):
+        self.browser = browser
+        self.name = name
+
+    async def close(self):
+        await asyncio.sleep(0)
+        self.browser.closed.append(self.name)
+
+
+@pytest.fixture
+async def contexts(monkeypatch):
+    """A function that opens a tab of a session in a pool with room for two contexts, and its browser."""
+
+    class NoTab:
+        @classmethod
+        async def open(cls, *parts):
+            return cls()
+
+    monkeypatch.setattr("skitter.browser.pool.Tab", NoTab)
+    monkeypatch.setattr("skitter.browser.pool._MAX_CONTEXTS", 2)
+    browser = ScriptedBrowser()
+    pool = ContextPool(browser, Settings(), {}, AddressGuard(), None)
+
+    async def use(*names):
+        taken = await asyncio.gather(
+            *(pool.acquire(Request(URL, session=name, headers={"User-Agent": name})) for name in names)
+        )
+        for context, tab in taken:
+            await pool.release(context, tab)
+
+    yield use, browser
+    await pool.close()
+
+
+async def test_sessions_whose_context_cannot_be_created_do_not_displace_other_sessions(contexts):
+    use, browser = contexts
+    await use("kept")
+    browser.refused = {"bad", "worse"}
+    for name in browser.refused:
+        with pytest.raises(ConnectionError, match="refused"):
+            await use(name)
+    await use("other")
+    assert browser.closed == []
+    browser.refused = set()
+    await use("bad")  # it is tried again
+    assert browser.closed == ["kept"]
+
+
+async def test_each_surplus_context_is_closed_once_if_several_sessions_begin_at_once(contexts):
+    use, browser = contexts
+    await use("a", "b", "c", "d")
+    assert browser.closed == []  # more than the maximum, because all of them are in use
+    await use("e", "f")
+    assert sorted(browser.closed) == ["a", "b", "c", "d"]
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+class MeasuredBrowser:
+    """A browser whose pages do not open before its memory was measured."""
+
+    def __init__(self):
+        self.users = self.pages = 0
+        self.retired = False
+        self.is_alive = True
+        self.loop = asyncio.get_running_loop()
+        self.measured = asyncio.Event()
+
+    def memory(self):
+        self.loop.call_soon_threadsafe(self.measured.set)
+        return {}
+
+    async def acquire(self, request):
+        await self.measured.wait()
+        raise BrowserGone("measured")
+
+    async def close(self):
+        pass
+
+
+async def test_the_memory_of_a_browser_is_watched_after_its_fetcher_was_closed_and_opened_again(monkeypatch):
+    async def start(settings):
+        return MeasuredBrowser()
+
+    monkeypatch.setattr("skitter.browser.fetcher._MONITOR_INTERVAL", 0.0)
+    monkeypatch.setattr("skitter.browser.fetcher.check_installed", lambda settings: None)
+    monkeypatch.setattr("skitter.browser.fetcher.BrowserProcess.start", start)
+    monkeypatch.setattr("skitter.browser.fetcher.ContextPool", lambda process, *parts: process)
+    fetcher = BrowserFetcher(SourceContext(Settings(page_timeout=20.0)))
+    for _ in range(2):
+        await fetcher.open()
+        with pytest.raises(BrowserGone, match="measured"):
+            await fetcher.fetch(Request(URL))
+        await fetcher.close()
+
+
+async def test_a_browser_is_closed_if_the_other_fetcher_of_an_adaptive_one_cannot_be_opened(monkeypatch):
+    async def fail(self):
+        raise SettingsError("no", remedy="none")
+
+    monkeypatch.setattr("skitter.browser.fetcher.check_installed", lambda settings: None)
+    monkeypatch.setattr("skitter.browser.adaptive.HttpFetcher.open", fail)
+    context = SourceContext(Settings())
+    fetcher = AdaptiveFetcher(context)
+    with pytest.raises(SettingsError):
+        await fetcher.open()
+    assert fetcher._browser._users == 0
+
+
+def test_fetchers_of_a_worker_share_a_browser_which_is_freed_with_them():
+    context = SourceContext(Settings())
+    one, two = shared_browser(context), shared_browser(context)
+    assert one is two
+    shared = weakref.ref(one)
+    del one, two, context
+    gc.collect()
+    assert shared() is None
 
 
 # --- client hints ---------------------------------------------------------------------------------------------

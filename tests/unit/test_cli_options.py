@@ -6,6 +6,7 @@ import click
 import pytest
 
 from skitter.cli.options import workers_option
+from skitter.cli.tables import change_texts
 
 
 @click.command()
@@ -32,3 +33,15 @@ def test_other_values_than_numbers_and_auto_are_refused(text):
 
 def test_a_number_is_taken_as_it_is():
     assert chosen("7") == 7
+
+
+def test_changed_settings_are_shown_with_all_digits():
+    changes = {
+        "max_pages": 1_234_567,
+        "max_bytes": 10**15 + 1,
+        "delay": 0.1,
+        "jitter": 2.0,
+        "max_items": None,
+    }
+    shown = ["1234567", "1000000000000001", "0.1", "2", "none"]
+    assert [text for _, text in change_texts(changes)] == shown

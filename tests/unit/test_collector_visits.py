@@ -301,6 +301,13 @@ async def test_an_exact_domain_is_disallowed_without_its_subdomains():
     assert [scope.refuse(url, "h") for url in refused] == ["pattern", None, "pattern"]
 
 
+async def test_a_domain_outside_ascii_is_disallowed_as_urls_spell_it():
+    from skitter.frontends.collector.options import read_options
+
+    scope = read_options({"disallowed_domains": ["m\u00fcnchen.test"]}, {}).scope()
+    assert scope.refusal("http://www.m\u00fcnchen.test/", 0) == "pattern"
+
+
 async def test_a_url_is_fetched_once_unless_revisits_are_allowed(crawl):
     pages = {"/": ["/b"], "/b": ["/"]}
     assert found(await crawl(follower(), pages)) == [("/", 0), ("/b", 1)]

@@ -87,8 +87,12 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(read_rows('\ufeffid, url\r\n1,"/a;b"\r\n\r\n2\r\n')) == rows
     assert list(read_rows('id\turl\n1\t"/a;b"\n2\t\t9\n')) == rows
     assert list(read_rows("id,x;y\n1,2\n", ";")) == [{"id,x": "1,2", "y": ""}]
+    assert list(read_rows('"x;y;z",b\n1,2\n')) == [{"x;y;z": "1", "b": "2"}]
+    assert list(read_rows('"Price, EUR";"Name ""x"", y"\n1;2\n')) == [{"Price, EUR": "1", 'Name "x", y': "2"}]
+    assert list(read_rows('a;"b,c,\nd"\n1;2\n')) == [{"a": "1", "b,c,\nd": "2"}]
     assert list(read_rows("")) == []
     assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
+    assert list(Response(URL, body=b"id,n\n'7,5',8\n").csv_rows(quotechar="'")) == [{"id": "7,5", "n": "8"}]
 
 
 def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():
@@ -135,6 +139,17 @@ def test_a_field_of_a_wrong_type_or_out_of_range_raises_no_error(item):
 def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
     text = RSS.replace("yesterday", "0001-01-01T00:00:00+14:00")
     assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"
+
+
+def test_a_null_in_a_json_feed_is_not_the_text_none():
+    item = {
+        "url": "https://blog.test/1",
+        "title": None,
+        "authors": [{"name": None}, {"name": "Ann"}],
+        "tags": [None, "a"],
+    }
+    (entry,) = read_feed(msgspec.json.encode({"items": [item]}), URL)
+    assert (entry.title, entry.author, entry.tags) == ("", "Ann", ("a",))
 
 
 def test_a_reference_of_html_and_the_text_after_it_are_kept():

@@ -3,15 +3,8 @@
 import pycurl
 import pytest
 
-from skitter.fetch.contract import (
-    BehindProxy,
-    ConnectError,
-    Disconnected,
-    FetchError,
-    ProxyError,
-    TimedOut,
-    TlsError,
-)
+from skitter.errors import FetchError
+from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, ProxyError, TimedOut, TlsError
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 
 # Codes of other protocols, of incorrect use of the library, and of insufficient memory.

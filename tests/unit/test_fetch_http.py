@@ -1,6 +1,7 @@
 """HttpFetcher: the bytes of requests and the resulting responses."""
 
 import asyncio
+import contextlib
 import gzip
 import logging
 import random
@@ -11,6 +12,7 @@ import pytest
 
 from servers.fetch_raw import RawServer, page
 from skitter.errors import SettingsError, UsageError
+from skitter.fetch import multi
 from skitter.fetch.contract import BodyTooLarge, ConnectError, UnsendableRequest
 from skitter.fetch.http import HttpFetcher
 from skitter.fetch.resolver import Resolver
@@ -239,6 +241,26 @@ async def test_a_kept_connection_serves_many_requests(open_fetcher):
         for _ in range(5):
             await fetcher.fetch(Request(server.url()))
     assert server.connections == 1
+
+
+async def test_a_full_pool_keeps_the_connections_of_the_first_hosts(open_fetcher, monkeypatch):
+    """libcurl alone would close the connection idle for the longest time, which is the one that is needed next."""
+    monkeypatch.setattr(multi, "_PATIENCE", 10_000)  # the machine may be slow
+    async with contextlib.AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(RawServer({"/": page(b"x")})) for _ in range(4)]
+        fetcher = await open_fetcher(max_connections=3, concurrency=1)
+        for server in servers * 5:
+            await fetcher.fetch(Request(server.url()))
+    assert [server.connections for server in servers] == [1, 1, 5, 5]
+
+
+async def test_a_request_after_one_whose_connection_was_closed_may_keep_its_own(open_fetcher):
+    """They use the same handle."""
+    async with RawServer({"/": page(b"x")}) as first, RawServer({"/": page(b"x")}) as second:
+        fetcher = await open_fetcher(max_connections=1)
+        for server in [first, second, first, first]:
+            await fetcher.fetch(Request(server.url()))
+    assert (first.connections, second.connections) == (2, 1)
 
 
 async def test_without_keep_alive_each_request_has_a_connection_of_its_own(open_fetcher):

@@ -1,6 +1,7 @@
 """HTTP dates: Retry-After with seconds, dates and invalid values, and Last-Modified."""
 
 import time
+from email.utils import formatdate
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from skitter.web.headers import parse_retry_after, strong_last_modified
 
-NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+NOW = "Tue, 14 Nov 2023 22:13:20 GMT"
 
 
 @pytest.mark.parametrize(
@@ -39,9 +40,14 @@ def test_any_other_value_returns_none(value):
     assert parse_retry_after(value, NOW) is None
 
 
+@pytest.mark.parametrize("date", [None, "", "today"])
+def test_without_a_valid_date_header_the_clock_of_the_machine_counts(date):
+    assert 118 <= parse_retry_after(formatdate(time.time() + 120, usegmt=True), date) <= 121
+
+
 @given(st.text())
 def test_no_value_raises_an_error(value):
-    seconds = parse_retry_after(value, NOW)
+    seconds = parse_retry_after(value, value)
     assert seconds is None or 0 <= seconds <= 86_400
 
 

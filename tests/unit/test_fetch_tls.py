@@ -12,11 +12,11 @@ from servers.fetch_proxy import Proxy
 from servers.fetch_raw import RawServer, page
 from servers.name_server import NameServer
 from servers.tls import server_side
-from skitter.errors import UsageError
+from skitter.errors import FetchError, UsageError
 from skitter.fetch import tls as fetch_tls
-from skitter.fetch.contract import ConnectError, FetchError, TlsError
+from skitter.fetch.contract import ConnectError, TlsError
 from skitter.fetch.http import HttpFetcher
-from skitter.fetch.tls import TlsSessions
+from skitter.fetch.tls import TlsSessions, file_for, is_unverified
 from skitter.request import Request
 from skitter.settings import Settings
 
@@ -275,3 +275,9 @@ def test_the_oldest_tls_sessions_are_forgotten_first(monkeypatch):
     sessions.cache_for("https://host40.test")
     assert sessions.cache_for("https://host20.test") is first[20]
     assert sessions.cache_for("https://host0.test") is not first[0]
+
+
+def test_a_pattern_outside_ascii_matches_the_host_as_urls_spell_it():
+    url = "https://www.xn--mnchen-3ya.test/"
+    assert is_unverified(url, ["*.M\u00fcnchen.test"])
+    assert file_for(url, {"*.m\u00fcnchen.test": "me.pem"}) == "me.pem"

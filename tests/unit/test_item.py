@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import decimal
 import enum
+import ipaddress
 import json
 import types
 import uuid
@@ -13,6 +14,7 @@ from typing import TypedDict
 import attrs
 import msgspec
 import pydantic
+import pydantic_core
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,10 @@ class Product(pydantic.BaseModel):
     seen: dt.date = dt.date(2026, 11, 21)
 
 
+class Linked(pydantic.BaseModel):
+    link: pydantic.HttpUrl
+
+
 class Point(msgspec.Struct):
     x: int
 
@@ -62,6 +68,7 @@ class Colour(enum.Enum):
         (Page("u", ["x"]), {"url": "u", "tags": ["x"]}),
         (Author("n", Page("u")), {"name": "n", "page": {"url": "u", "tags": []}}),
         (Product(name="n"), {"name": "n", "price": "9.90", "seen": "2026-11-21"}),
+        (Linked(link="https://h.test"), {"link": "https://h.test/"}),
         (Point(1), {"x": 1}),
         ({"inner": Product(name="n"), "list": [Author("a")]},
          {"inner": {"name": "n", "price": "9.90", "seen": "2026-11-21"}, "list": [{"name": "a", "page": None}]}),
@@ -80,6 +87,8 @@ def test_every_kind_of_item_is_written_with_its_fields(item, fields):
         (decimal.Decimal("1.10"), "1.10"), (dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC), "2026-01-02T03:04:05Z"),
         (dt.time(1, 2), "01:02:00"), (uuid.UUID(int=1), str(uuid.UUID(int=1))), (Path("/a/b"), "/a/b"),
         (Colour.RED, "red"), ((1, 2), [1, 2]), ({1}, [1]), ({1: 2}, {"1": 2}),
+        (pydantic.HttpUrl("https://h.example"), "https://h.example/"), (ipaddress.ip_address("::1"), "::1"),
+        (pydantic_core.Url("ftp://h.example/f"), "ftp://h.example/f"), (ipaddress.ip_network("10.0.0.0/8"), "10.0.0.0/8"),
     ],
 )  # fmt: skip
 def test_values_beyond_json_have_one_form(value, written):
@@ -121,10 +130,21 @@ def test_a_value_that_cannot_be_written_is_named_with_its_field(item, field, kin
         assert caught.value.remedy
 
 
+def test_keys_are_the_same_strings_whatever_types_of_values_are_kept():
+    day, number = dt.date(2026, 1, 2), uuid.UUID(int=7)
+    item = {"prices": {day: [{number: day}], b"x": 1, decimal.Decimal("1.5"): 2, 3: 4}}
+    expected = {"2026-01-02": [{str(number): day}], "eA==": 1, "1.5": 2, "3": 4}
+    assert item_fields(item, keep=(bytes, dt.date, decimal.Decimal, uuid.UUID)) == {"prices": expected}
+    assert unpack_items(pack_items([item])) == [{"prices": expected}]
+    assert list(json.loads(encode_item(item))["prices"]) == list(expected)
+    with pytest.raises(StoreError, match="prices"):
+        item_fields({"prices": {(day,): 1}}, keep=(dt.date,))
+
+
 def test_a_key_that_is_not_a_string_and_an_endless_item_are_rejected():
     endless = {}
     endless["self"] = endless
-    for item in ({(1, 2): 3}, endless):
+    for item in ({(1, 2): 3}, {True: 3}, endless):
         for write in (encode_item, item_fields):
             with pytest.raises(StoreError):
                 write(item)

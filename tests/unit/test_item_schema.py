@@ -107,6 +107,16 @@ def test_items_of_other_classes_are_checked_by_what_is_stored(schema):
     ]
 
 
+def test_keys_may_be_numbers_and_dates():
+    class Prices(msgspec.Struct):
+        by_size: dict[int, float] = {}
+        by_day: dict[date, float] = {}
+
+    schema = make_item_schema(Prices)
+    assert schema.violations(Prices({42: 1.0}, {date(2026, 1, 2): 2.0})) == []
+    assert schema.violations({"by_size": {"large": 1.0}}) == [("by_size", "type")]
+
+
 def test_a_strict_class_names_fields_that_it_does_not_know():
     class Strict(msgspec.Struct, forbid_unknown_fields=True):
         price: decimal.Decimal

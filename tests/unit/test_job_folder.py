@@ -1,6 +1,7 @@
 """The folder of a job: permissions of its socket, and reading its state."""
 
 import asyncio
+import datetime as dt
 import os
 import threading
 from contextlib import nullcontext
@@ -145,11 +146,31 @@ def test_a_specification_takes_paths(tmp_path):
     assert spec.outputs == [f"{tmp_path}/a.jsonl", "b.csv"]
 
 
+def test_a_job_with_a_date_and_a_tuple_as_arguments_can_be_continued(tmp_path):
+    folder = JobFolder("job", tmp_path)
+
+    def spec(day):
+        arguments = {"since": dt.date(2026, 1, day), "kinds": ("new", "old")}
+        return JobSpec(job="job", spider="shop:Shop", frontier="memory:", arguments=arguments)
+
+    folder.write(spec(1))
+    folder.check(spec(1))
+    with pytest.raises(UsageError, match=r"started with other arguments.*2026-01-01"):
+        folder.check(spec(2))
+
+
 @pytest.mark.parametrize("output", ["a.jsonl", Path("a.jsonl")])
 def test_an_output_in_place_of_a_list_is_refused(output):
     with pytest.raises(UsageError, match=r"outputs of job 'x' is not a list: 'a.jsonl'") as caught:
         JobSpec(job="x", spider="shop.py", outputs=output)
     assert caught.value.remedy == "write outputs=['a.jsonl']"
+
+
+@pytest.mark.parametrize("workers", [0, -1, "2", 1.5, None])
+def test_a_job_without_a_whole_number_of_workers_is_refused(workers):
+    with pytest.raises(UsageError, match=f"workers of job 'x' is {workers!r}") as caught:
+        JobSpec(job="x", spider="shop.py", workers=workers)
+    assert caught.value.field == "workers"
 
 
 def test_a_job_folder_that_cannot_be_created_is_not_explained_by_the_frontier(tmp_path):

@@ -119,8 +119,11 @@ def test_the_primary_domain_is_the_registered_domain(text, domain):
     assert primary_domain(text) == domain
 
 
-@pytest.mark.parametrize("text", ["", "co.uk", "http://edu.cn/", "github.io", "http://", "a b"])
+@pytest.mark.parametrize(
+    "text", ["", "co.uk", "http://edu.cn/", "github.io", "http://", "a b", "http://h:99999/"]
+)
 def test_a_text_without_a_primary_domain_is_rejected(text):
     with pytest.raises(UsageError) as refused:
         primary_domain(text)
     assert refused.value.remedy
+    assert "has no host" not in str(refused.value)

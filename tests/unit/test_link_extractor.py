@@ -38,6 +38,7 @@ def paths(urls):
         ({"domains": "other.test"}, ["https://shop.other.test/x.html"]),
         ({"extensions": ("pdf", ".GZ")}, ["/files/a.pdf", "/files/a.tar.gz"]),
         ({"extensions": "", "allow": "cart"}, ["/cart"]),
+        ({"extensions": "", "css": "[href*=files], nav a"}, ["/", "/cart"]),
         (
             {"extensions": ("", "html"), "css": "main a[href^='https'], nav a"},
             ["/", "/cart", "https://shop.other.test/x.html"],
@@ -100,6 +101,10 @@ def test_an_extractor_takes_all_links_but_those_to_files(response):
         ({"restrict_xpaths": ["//nav", "//main/area"], "deny": "/$"}, ["/cart", "/map"]),
         ({"restrict_text": "^T", "deny_extensions": ()}, ["/book/2", "/files/a.tar.gz"]),
         ({"tags": "img", "attrs": ("src", "alt"), "deny_extensions": ()}, ["/i.png"]),
+        (
+            {"tags": ("area", "img"), "attrs": ("src", "href"), "deny_extensions": ()},
+            ["/map", "/i.png"],
+        ),
         ({"allow_domains": "h.test", "deny_domains": (), "deny": ("book", "/$")}, ["/cart", "/map"]),
         ({"deny_domains": "h.test"}, ["https://shop.other.test/x.html"]),
         ({"process_value": lambda value: "/js/1" if value.startswith("javascript:") else None}, ["/js/1"]),

@@ -1,6 +1,7 @@
 """The language of monitors: the meaning of rules, and errors with their position."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from skitter.monitors import MAX_LENGTH, CompiledMonitor, MonitorRule, compile_m
 FIGURES = {
     "items": 50.0, "pages": 100.0, "failed": 1.0, "retried": 0.0, "duration": 3600.0, "coverage(price)": 0.5,
     "coverage(offer.price)": 0.97, "new_values(category)": 1.0, "status(403)": 4.0, "responses": 105.0,
-    "stat(sold out)": 7.0, "refused": 0.0,
+    "stat(sold out)": 7.0, "stat(sold in 24h)": 9.0, 'stat(sold in "24h")': 10.0, "refused": 0.0,
 }  # fmt: skip
 HISTORY = [{"items": 100.0}, {"items": 90.0}, {"items": 20.0}, {}]
 
@@ -37,6 +38,7 @@ def judged(rule, figures=None, history=HISTORY):
         ("new_values(category) == 0", False),
         ("status(403) / responses <= 0.05", True),
         ('stat("sold out") < 8', True),
+        ("""stat("sold in 24h") == 9 and duration < 24h and stat('sold in "24h"') == 10""", True),
         ("10 < items <= 50", True),
         ("10 < items < 50", False),
         ("not items < 50 or pages == 0", True),
@@ -94,6 +96,10 @@ def test_a_verdict_holds_the_figures_that_it_used():
         ("median(items) > 3", 1),
         ("median(items, 0) > 3", 15),
         ("median(items, 9999) > 3", 15),
+        ("failed(timeuot) < 1", 8),
+        ('retried("Too_Large/x") < 1', 9),
+        ('failed("status/4xx") < 1', 8),
+        ('status("5XX") < 1', 8),
         ("median(items, n=5) > 3", 1),
         ("__import__('os').system('x') > 1", 1),
         ("(lambda: 3)() > 1", 1),
@@ -122,6 +128,14 @@ def test_an_invalid_monitor_is_rejected(given_monitor):
     with pytest.raises(SettingsError) as refused:
         compile_monitors([given_monitor])
     assert refused.value.field == "monitors[0]"
+
+
+def test_a_rule_may_name_every_documented_kind_of_error_and_those_of_other_packages():
+    guide = (Path(__file__).parents[2] / "docs/guides/failures.md").read_text()
+    kinds = re.findall("`([a-z_/]+)`", re.search(r"starts with its kind: (.*?)\n\n", guide, re.DOTALL)[1])
+    assert len(kinds) > 20
+    for kind in (*kinds, "status/999", "captcha", "captcha/timeout"):
+        CompiledMonitor(MonitorRule(f'failed("{kind}") + retried("{kind}") < 1'))
 
 
 def test_two_monitors_need_two_names():

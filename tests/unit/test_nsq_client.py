@@ -105,6 +105,19 @@ async def test_a_missing_server_is_one_clear_error(free_port):
         await Connection.open("127.0.0.1", free_port, PATIENT)
 
 
+async def test_a_connection_that_ends_while_the_pool_opens_is_one_clear_error(peer, monkeypatch):
+    producer = Producer([("127.0.0.1", peer.port)], options=PATIENT)
+
+    def end_at_once():
+        (connection,) = producer.connections
+        connection.close()
+
+    monkeypatch.setattr(producer, "on_join", end_at_once)
+    with pytest.raises(ConnectionFailed, match=f"127.0.0.1:{peer.port}"):
+        await producer.open()
+    await producer.close()
+
+
 @pytest.mark.parametrize("answer", [frame(0, b"OK"), b"HTTP/1.1 400 Bad Request\r\n\r\n", frame(0, b"[]")])
 async def test_another_server_is_one_clear_error(peer, answer):
     peer.greeting = answer
@@ -343,6 +356,15 @@ async def test_a_prompt_consumer_sees_the_lull_that_answers_begin(peer):
         one.finish()
     await peer.wait_for_bytes(b"RDY 1\n")
     await consumer.close()
+
+
+async def test_a_connection_that_ends_as_soon_as_it_is_open_is_one_clear_error(monkeypatch):
+    async def connect(pool, address):
+        """Connect. The connection has ended when the caller continues."""
+
+    monkeypatch.setattr("skitter.brokers.nsq_client.pool.ConnectionPool._connect", connect)
+    with pytest.raises(ConnectionFailed, match="closed the connection"):
+        await Producer([("127.0.0.1", 4150)]).open()
 
 
 async def test_a_producer_takes_another_nsqd_when_one_fails(peer):

@@ -141,6 +141,14 @@ def test_files_are_uploaded():
     assert (parts["g"].get_filename(), parts["g"].get_payload(decode=True)) == ("", b"")
 
 
+@pytest.mark.parametrize("attributes", ["method=post", "", "method=post enctype=text/plain"])
+def test_a_form_that_sends_only_the_name_of_a_file_has_a_warning(attributes):
+    body = f"<form {attributes}><input type=file name=f></form>"
+    with pytest.warns(UserWarning, match="name of the file 'f'.*encode_multipart") as caught:
+        page(body).form({"f": FormFile("a.txt", b"data")})
+    assert caught[0].filename == __file__
+
+
 def test_a_form_is_sent_in_the_encoding_of_its_page():
     body = "<meta charset=iso-8859-1><form><input name=q value=\xfc><input name=w value='&#8364;'></form>".encode(
         "latin-1"
@@ -149,6 +157,40 @@ def test_a_form_is_sent_in_the_encoding_of_its_page():
     asked = "<form accept-charset='utf-8'><input name=q value=\xfc></form>".encode("latin-1")
     response = Response("http://h.test/", headers={"content-type": "text/html; charset=latin-1"}, body=asked)
     assert response.form().url == "http://h.test/?q=%C3%BC"
+
+
+@pytest.mark.parametrize(
+    ("label", "sent"),
+    [
+        ("iso-8859-1", "%80"),  # windows-1252, as in browsers
+        ("utf-16", "%E2%82%AC"),
+        ("undefined", "%E2%82%AC"),  # Python codecs that no browser knows
+        ("idna, unicode_escape", "%E2%82%AC"),
+        ("hex iso-8859-15", "%A4"),
+    ],
+)
+def test_the_charset_of_a_form_means_the_same_as_in_browsers(label, sent):
+    form = page(f"<form accept-charset='{label}'><input name=q value='&#8364;'></form>")
+    assert form.form().url.endswith(f"?q={sent}")
+
+
+def test_the_query_of_the_action_is_in_the_encoding_of_its_page():
+    body = "<form method=post action='/\xfc?q=\xfc'><input name=a></form>".encode("latin-1")
+    response = Response("http://h.test/", headers={"content-type": "text/html; charset=latin-1"}, body=body)
+    assert response.form().url == "http://h.test/%C3%BC?q=%FC"
+
+
+def test_the_content_type_of_a_form_replaces_that_of_the_request():
+    form = page("<form method=post><input name=a></form>")
+    request = form.form(headers={"content-type": "text/plain", "X-A": "b"})
+    assert request.headers == {"X-A": "b", "Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.mark.parametrize("value", [b"x", ["x", b"x"], bytearray(b"x")])
+def test_bytes_in_a_field_of_a_form_are_refused(value):
+    with pytest.raises(FormError, match="'a' is bytes") as refused:
+        page("<form><input name=a></form>").form({"a": value})
+    assert refused.value.field == "a"
 
 
 DATA = """<head><script type="application/ld+json">{"@type": "Book", "name": "N"}</script><script type="application/ld+json">{bad</script>

@@ -48,6 +48,9 @@ pool = SessionPool()
 def own_parts(tmp_path, monkeypatch):
     (tmp_path / "own_parts.py").write_text(MODULE)
     (tmp_path / "own_broken.py").write_text("raise RuntimeError('not today')")
+    (tmp_path / "own_typo.py").write_text("import json\njson.lodas\nclass X: ...")
+    (tmp_path / "own_package").mkdir()
+    (tmp_path / "own_package" / "__init__.py").write_text("import no_such_package")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield
     sys.modules.pop("own_parts", None)
@@ -59,6 +62,7 @@ def installed(monkeypatch):
         [
             EntryPoint("ours", "own_parts:Agents", "skitter.user_agents"),
             EntryPoint("gone", "own_gone:X", "skitter.user_agents"),
+            EntryPoint("broken", "own_broken:X", "skitter.user_agents"),
         ]
     )
     monkeypatch.setattr("skitter.plugins._offered", lambda group: points.select(group=group))
@@ -98,6 +102,10 @@ def test_a_part_is_an_object_a_class_or_a_function():
     [
         ({"user_agents": "own_parts:Missing"}, "module own_parts has no 'Missing'"),
         ({"user_agents": "own_broken:X"}, "module own_broken cannot be imported: not today"),
+        ({"user_agents": "own_typo:X"}, "module own_typo cannot be imported: module 'json' has no attribute"),
+        ({"user_agents": "own_package.inner:X"}, "cannot be imported: No module named 'no_such_package'"),
+        ({"user_agents": "own_parts.inner:X"}, "unknown user_agents: 'own_parts.inner:X'"),
+        ({"user_agents": "broken"}, "cannot be loaded from own_broken:X: not today"),
         ({"user_agents": "own_parts:broken"}, "RuntimeError: no database"),
         ({"user_agents": "own_parts:pool"}, "does not implement UserAgents"),
         ({"user_agents": "nowhere:X"}, "unknown user_agents: 'nowhere:X'"),

@@ -77,6 +77,7 @@ def delay_of(politeness: Politeness, host: str) -> float | None:
         ),
         ({"domain_glob": "127.0.0.1:8001"}, ["127.0.0.1:8001"], ["127.0.0.1:8002", "127.0.0.1"]),
         ({"domain_regexp": r"h\.test:80\d\d"}, ["h.test:8001", "h.test:8099"], ["h.test:9001", "h.test"]),
+        ({"domain_glob": "*.m\u00fcnchen.test"}, ["www.xn--mnchen-3ya.test"], ["www.m.test"]),
         ({"domain_regexp": r"\[::1\]"}, ["[::1]", "[::1]:8080"], ["[::2]"]),
     ],
 )

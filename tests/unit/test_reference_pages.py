@@ -23,6 +23,25 @@ def test_a_reference_page_is_up_to_date(page, text):
     )
 
 
+def test_each_setting_is_in_the_section_of_its_subject():
+    sections = {}
+    for part in reference.settings_page().split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        assert title not in sections
+        sections[title] = re.findall(r"^### (\w+)$", text, re.MULTILINE)
+    assert {"max_pages", "time_limit"} <= {*sections["When to stop"]}
+    assert {"allow", "fingerprint_keys", "item_schema", "group_key"} <= {*sections["Scope and items"]}
+    # "Off: the settings of this section have no effect" is true for each of them.
+    assert sections["Traps"][0] == "trap_detection"
+    assert sections["Traps"][-1] == "duplicate_content"
+
+
+def test_a_command_without_options_has_no_table():
+    page = reference.commands_page()
+    assert "## skitter repair\n" in page
+    assert re.findall(r"^\| --- \| --- \|\n(?!\| )", page, re.MULTILINE) == []
+
+
 def test_no_object_is_documented_by_itself_and_with_its_module():
     """Links to it would be ambiguous, and ``make docs`` would fail."""
     pages = (REFERENCE / "api").glob("*.md")

@@ -217,6 +217,28 @@ def test_a_copy_keeps_an_encoding_that_was_given():
     assert found.replace(status=404).encoding == "cp1251"
 
 
+@pytest.mark.parametrize("name", ["latin1", "ISO-8859-1"])
+def test_an_encoding_given_in_code_means_the_same_as_in_browsers(name):
+    given = Response(URL, headers={"content-type": "text/plain"}, body=b"\x80", encoding=name)
+    assert (given.text, given.encoding, given.replace().encoding) == ("\u20ac", "cp1252", "cp1252")
+
+
+def test_an_unknown_encoding_is_refused_where_it_is_given():
+    response = Response(URL, body=b"x")
+    for give in (lambda: Response(URL, encoding="latin-99"), lambda: response.replace(encoding="latin-99")):
+        with pytest.raises(UsageError, match="'latin-99'") as refused:
+            give()
+        assert refused.value.field == "encoding"
+
+
+def test_another_encoding_changes_the_base_of_links():
+    body = "<base href=/\u65e5\u672c/>".encode("gbk")
+    response = Response(URL, headers={"content-type": "text/html; charset=windows-1252"}, body=body)
+    assert response.base_url.endswith("/%C3%88%C3%95%C2%B1%C2%BE/")
+    response.encoding = "gbk"
+    assert response.urljoin("x").endswith("/%E6%97%A5%E6%9C%AC/x")
+
+
 def test_links_of_a_page_in_a_legacy_encoding_are_encoded_as_by_browsers():
     """WHATWG HTML, 2.4.2 (encoding-parse a URL): the query in the encoding of the page, the path in UTF-8."""
     page = '<base href="/d/?x=я"><a href="s?q=хлеб">1</a><a href="/хлеб">2</a><a href="t?q=%D1%85#й">3</a><a href="?日">4</a>'

@@ -128,6 +128,11 @@ async def test_the_server_may_ask_for_a_longer_pause():
     assert (await record_of(503, {"Retry-After": "1"})).ttl == 30
 
 
+async def test_a_date_in_retry_after_is_compared_with_the_clock_of_the_server():
+    times = {"Retry-After": "Thu, 01 Jan 2015 00:06:40 GMT", "Date": "Thu, 01 Jan 2015 00:00:00 GMT"}
+    assert (await record_of(503, times)).ttl == 400
+
+
 async def test_rules_known_before_stay_in_force_while_the_host_is_silent():
     before = RobotsRecord(RobotsState.RULES, 0, 60, b"User-agent: *\nDisallow: /private/")
     record = await record_of(500, previous=before)

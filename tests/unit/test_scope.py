@@ -42,6 +42,9 @@ def test_other_schemes_are_refused(url):
         ("h.test:8080", "http://h.test:8080/", True),
         ("h.test:8080", "http://h.test:8081/", False),
         ("127.0.0.1", "http://127.0.0.1:9/", True),
+        ("M\u00fcnchen.test", "http://www.m\u00fcnchen.test/", True),
+        ("=m\u00fcnchen.test:81", "http://xn--mnchen-3ya.test:81/", True),
+        ("=m\u00fcnchen.test", "http://www.m\u00fcnchen.test/", False),
     ],
 )
 def test_an_allowed_domain_admits_itself_and_its_subdomains(domain, url, admitted):
@@ -153,3 +156,11 @@ def test_an_exact_domain_does_not_include_its_subdomains(url, allowed):
 def test_an_exact_domain_that_is_not_a_host_is_rejected(domain):
     with pytest.raises(SettingsError):
         Scope(allowed_domains=[domain])
+
+
+@pytest.mark.parametrize("scope", ["host", "domain", "prefix"])
+def test_a_seed_without_a_scheme_is_no_part_of_the_scope(scope):
+    found = Scope(
+        scope=scope, seeds=["h.test:8000", "http://h.test/a/"]
+    )  # the first one has the scheme "h.test"
+    assert refusal(found, "http://h.test/a/b") is None

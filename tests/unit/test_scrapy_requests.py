@@ -1,6 +1,8 @@
 """The stored form of Scrapy's requests."""
 
 import asyncio
+import gc
+import weakref
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -20,6 +22,7 @@ from skitter.frontier.records import JobInfo, Lease
 from skitter.politeness import Politeness
 from skitter.request import decode_request
 from skitter.scope import Scope
+from skitter.scrapy.leases import leases_of
 from skitter.scrapy.requests import RequestCodec
 from skitter.worker.links import LinkCollector
 
@@ -202,3 +205,11 @@ def test_no_stored_request_counts_as_damaged(codec, crawler):
     for entry in entries:
         assert matches(entry.url, entry.record, entry.fingerprint, 7)
     assert not matches(entries[0].url, entries[0].record[:-3], entries[0].fingerprint, 7)
+
+
+async def test_leases_of_a_crawler_are_freed_with_it():
+    crawler = get_crawler(Books)
+    leases = weakref.ref(leases_of(crawler))
+    del crawler
+    gc.collect()
+    assert leases() is None

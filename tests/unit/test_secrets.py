@@ -310,11 +310,20 @@ def test_a_job_is_stored_without_the_secrets_among_its_arguments_and_headers(tmp
         ("initial_cookies", '{"http://h/": ["id=hunter2"]}', {}),
         ("proxy", "env:T", "env:T"),
         ("notify", "https://me:hunter2@h/", "https://me@h/"),
+        # A comma in a password separates nothing.
+        ("proxy", "http://me:hun,hunter2@p:1", "http://me@p:1"),
+        ("smtp_url", "smtp://me:hunter2,x@h", "smtp://me@h"),
+        ("browser_url", "ws://me:hun,hunter2@h/", "ws://me@h/"),
+        ("proxies", ["http://me:hun,hunter2@p:1", "p:2"], ["http://me@p:1", "p:2"]),
+        ("proxies", '["http://me:hun,hunter2@p:1", "p:2"]', ["http://me@p:1", "p:2"]),
+        ("proxies", '["p:1", "p:2"]', '["p:1", "p:2"]'),
+        ("proxies", '["http://me:hunter2@p:1"', []),
     ],
 )  # fmt: skip
-def test_settings_in_text_form_are_stored_without_secrets(setting, text, kept, tmp_path):
+def test_settings_are_stored_without_secrets(setting, text, kept, tmp_path):
     folder = JobFolder("j", tmp_path)
     folder.write(JobSpec(job="j", spider="m:C", settings={setting: text}))
+    assert "hunter2" not in folder.spec_path.read_text()
     assert folder.read().settings == {setting: kept}
     assert folder.read().left_out == ([] if kept == text else [setting])
 

@@ -1,10 +1,13 @@
 """Settings: layers, conversion of text, and a clear error for each mistake."""
 
+import re
+from typing import Any
+
 import msgspec
 import pytest
 
 from skitter.errors import SettingsError
-from skitter.settings import Settings, build_settings
+from skitter.settings import Settings, build_settings, declarations
 
 
 def test_later_layers_are_stronger():
@@ -169,7 +172,18 @@ def test_a_job_that_remembers_pages_has_no_budget_of_a_host(budget):
 
 
 @pytest.mark.parametrize(
-    "server", ["x", "", "dns.example", "192.0.2.1:", "192.0.2.1:x", "[::1", "192.0.2.1:53:53"]
+    "server",
+    [
+        "x",
+        "",
+        "dns.example",
+        "192.0.2.1:",
+        "192.0.2.1:x",
+        "[::1",
+        "192.0.2.1:53:53",
+        "192.0.2.1:65536",
+        "[::1]:0",
+    ],
 )
 def test_a_name_server_without_an_address_is_refused(server):
     with pytest.raises(SettingsError, match="invalid name server in dns_servers"):
@@ -200,6 +214,14 @@ def test_name_servers_that_would_not_be_asked_are_refused():
         ("allowed_statuses", "200-299", "give a list of integers, such as [404, 410]"),
         ("files_fields", ["image_urls"], 'give an object in JSON, such as {"image_urls": "images"}'),
         ("allow", 5, "give a list of texts"),
+        ("image_thumbnails", '{"small": [100', "check its quotes, commas and brackets"),
+        ("max_pages", 2**63, f"give {2**63 - 1} or less"),
+        ("max_pages", str(10**30), f"give {2**63 - 1} or less"),
+        (
+            "initial_cookies",
+            "a=b",
+            'give an object in JSON, such as {"https://example.com/": ["id=7; Path=/"]}',
+        ),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_plain_words(name, value, remedy):
@@ -207,3 +229,14 @@ def test_a_value_of_another_type_is_refused_in_plain_words(name, value, remedy):
         build_settings({name: value})
     assert refused.value.remedy == remedy
     assert "Expected" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "declared", [d for d in declarations(Settings).values() if d.type is not Any], ids=lambda d: d.name
+)
+def test_the_remedy_for_a_value_of_another_type_describes_the_right_one(declared):
+    with pytest.raises(SettingsError, match=declared.name) as refused:
+        declared.convert(object())
+    assert re.fullmatch("give .+", refused.value.remedy)
+    assert "typing" not in refused.value.remedy
+    assert "a value of type" not in refused.value.remedy

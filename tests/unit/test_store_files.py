@@ -122,6 +122,27 @@ async def test_machine_durability_syncs_each_batch_and_the_folders(tmp_path, mon
     assert synced[3:] == ["file", "file"]
 
 
+def open_files():
+    return sorted(Path("/dev/fd").iterdir())
+
+
+async def test_a_part_whose_folder_cannot_be_synced_is_removed_and_can_be_opened_again(tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(5, "Input/output error")
+
+    store = PartFileStore()
+    context = StoreContext("quotes", "w1", str(tmp_path), "machine")
+    with monkeypatch.context() as patch:
+        patch.setattr("skitter.store.files.sync_folder", fail)
+        before = open_files()
+        with pytest.raises(StoreError, match="the disk reports an error"):
+            await store.open(context)
+        assert open_files() == before
+    await store.open(context)
+    await store.write([page(1)])
+    await store.close()
+
+
 async def test_process_durability_never_syncs(tmp_path, monkeypatch):
     def fail(_):
         raise AssertionError

@@ -74,6 +74,17 @@ def test_any_item_becomes_well_formed_xml(items):
     assert [len(item) for item in root] == [len(item) for item in items]
 
 
+def test_an_item_that_is_deeply_nested_becomes_xml():
+    value = "end"
+    for _ in range(450):
+        value = {"more": [value]}
+    root = etree.fromstring(
+        b"".join(xml_chunks(lines_of([{"deep": value}]))), etree.XMLParser(huge_tree=True)
+    )
+    assert root.xpath("string(//value[not(*)])") == "end"
+    assert len(root.xpath("//more")) == 450
+
+
 def sheets(data):
     book = load_workbook(io.BytesIO(data))
     return [[[cell.value for cell in row] for row in sheet.iter_rows()] for sheet in book.worksheets]

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import signal
 import tempfile
 import threading
 from contextlib import aclosing
@@ -49,6 +50,12 @@ class OwnStart(Pages):
 
     def parse(self, response):
         self.stats.inc_value("seen")
+        yield Page(response.url)
+
+
+class Interrupting(Pages):
+    def parse(self, response):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
         yield Page(response.url)
 
 
@@ -124,6 +131,12 @@ def test_a_program_without_a_loop_iterates_too(site):
     found = list(skitter.iter_items(Pages, arguments={"url": site.url}, settings=FAST))
     assert len(found) == PAGES
     assert [thread.name for thread in threading.enumerate() if thread.name == "skitter"] == []
+
+
+def test_ctrl_c_ends_the_crawl_of_a_program(site):
+    with pytest.raises(KeyboardInterrupt):
+        list(skitter.iter_items(Interrupting, arguments={"url": site.url}, settings=FAST))
+    assert "skitter" not in {thread.name for thread in threading.enumerate()}
 
 
 async def test_within_a_running_loop_as_in_a_notebook(site):

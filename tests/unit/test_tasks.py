@@ -257,6 +257,12 @@ def test_a_host_of_several_tasks_is_under_the_strictest_limits_of_all():
     assert (found.delay, found.concurrency_per_slot, len(found.rates)) == (5, 1, 2)
 
 
+@pytest.mark.parametrize("spelling", ["*.shop.test", ".Shop.test ", "=shop.test"])
+def test_limits_of_a_task_apply_to_any_spelling_of_its_domains(spelling):
+    task = crawling("a", "http://shop.test/", allowed_domains=[spelling], limits=HostLimits(delay=2))
+    assert policy(limit_rules([task]), "shop.test")[1].delay == 2
+
+
 def test_the_rule_of_a_subdomain_takes_precedence_over_that_of_its_domain():
     tasks = [
         crawling("all", "http://x.org/", limits=HostLimits(delay=1)),

@@ -1,5 +1,6 @@
 """The test server: the bytes that it sends, and the requests that it records."""
 
+import gc
 import http.client
 import socket
 import subprocess
@@ -81,6 +82,13 @@ def test_a_taken_port_is_an_error_with_a_remedy(serve):
     with pytest.raises(PortTaken) as raised, SiteServer(echo, port=port):
         pass
     assert raised.value.remedy
+
+
+def test_a_server_whose_second_port_is_taken_leaves_no_socket_open(serve):
+    port = serve(echo).port
+    with pytest.raises(PortTaken), SiteServer(echo, port=port - 1, ports=2):
+        pass
+    gc.collect()  # an unclosed socket would be reported
 
 
 def test_the_log_counts_what_a_host_has_in_flight(serve):

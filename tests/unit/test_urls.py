@@ -13,6 +13,7 @@ from skitter.web.urls import (
     AdaParser,
     UpaParser,
     absolute_text,
+    ascii_domain,
     canonical,
     canonical_all,
     host_of,
@@ -328,6 +329,21 @@ def test_host_of_a_normalised_url(url, host):
 )
 def test_registered_domain(host, domain):
     assert registered_domain(host) == domain
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        ("Example.com:81", "Example.com:81"),
+        ("*.m\u00fcnchen.test", "*.xn--mnchen-3ya.test"),
+        ("M\u00dcNCHEN:81", "xn--mnchen-3ya:81"),
+        ("m\u00fcn*.test", "m\u00fcn*.test"),
+        ("\u200d.test", "\u200d.test"),
+        ("", ""),
+    ],
+)
+def test_a_domain_is_spelled_as_in_urls(domain, expected):
+    assert ascii_domain(domain) == expected
 
 
 def test_scheme_of():

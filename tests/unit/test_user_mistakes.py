@@ -1,6 +1,8 @@
 """Mistakes in spiders are reported where they are made, with what to write instead."""
 
 import dataclasses
+import datetime as dt
+import decimal
 import functools
 import gc
 import logging
@@ -14,7 +16,7 @@ import scrapy
 import skitter
 from crawl_harness import CrawlHarness, Scripted
 from skitter import JobSpec, LinkExtractor, Request, Response, Rule, Settings, SitemapSpider, Spider
-from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
+from skitter.errors import SettingsError, SpiderError, StatusError, StoreError, UsageError
 from skitter.foreign_names import (
     ATTRIBUTES,
     CRAWLEE_ARGUMENTS,
@@ -57,7 +59,6 @@ from skitter.worker.callbacks import (
     unsupported_result,
 )
 from skitter.worker.hooks import POINTS, Hooks
-from skitter.worker.retry import StatusError
 
 
 def built(tmp_path, **attributes):
@@ -1254,6 +1255,31 @@ def test_an_argument_that_is_an_object_is_refused_by_its_name(tmp_path):
     with pytest.raises(UsageError, match="argument on_item cannot be stored with the job") as caught:
         JobBuilder(spec, Ported)
     assert "attribute of the spider class" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        dt.date(2026, 1, 2),
+        [dt.datetime(2026, 1, 2, tzinfo=dt.UTC)],
+        {"a": decimal.Decimal("1.10")},
+        {1},
+        b"x",
+        {1: 2},
+    ],
+)
+def test_an_argument_that_worker_processes_would_receive_as_another_value_is_refused(tmp_path, value):
+    arguments = {"kinds": ("new", ["a", ("b",)]), "rates": {"a": (1.5, None)}, "since": value}
+
+    def spec(workers, arguments):
+        return JobSpec(job="own", spider="", home=str(tmp_path), workers=workers, arguments=arguments)
+
+    assert JobBuilder(spec(1, arguments), Ported).spider.since == value
+    with pytest.raises(UsageError, match=f"argument since is a {type(value).__name__}.*receive as") as caught:
+        JobBuilder(spec(2, arguments), Ported)
+    assert caught.value.field == "since"
+    del arguments["since"]
+    assert JobBuilder(spec(2, arguments), Ported).spider.kinds == ("new", ["a", ("b",)])
 
 
 @pytest.mark.parametrize(("method", "remedy"), [("parse_row", "csv_rows"), ("parse_node", "response.feed")])

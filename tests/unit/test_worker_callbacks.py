@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+import time
 from dataclasses import dataclass
 
 import msgspec
@@ -363,3 +364,58 @@ async def test_an_item_that_cannot_be_written_fails_only_its_page(run):
     assert [item["page"] for item in ran.items] == ["start"]
     assert ran.letters["/fine"].startswith("store: item 1 of the page")
     assert ran.counters["items"] == 1
+
+
+class _Base(Spider):
+    def request_in_base(self):
+        return Request("http://h.test/", self.__parse_page, errback=self.__failed)
+
+    def __parse_page(self, response):
+        """A callback."""
+
+    def __failed(self, request, error):
+        """An errback."""
+
+
+class Derived(_Base):
+    def request_in_derived(self):
+        return Request("http://h.test/", self.__parse_page)
+
+    def __parse_page(self, response):
+        """Another callback."""
+
+
+def test_a_private_method_can_be_a_callback():
+    spider = Derived()
+    of_base, of_derived = spider.request_in_base(), spider.request_in_derived()
+    names = [of_base.callback, of_base.errback, of_derived.callback]
+    assert names == ["_Base__parse_page", "_Base__failed", "_Derived__parse_page"]
+    found = [CallbackRunner().find(spider, name).__doc__ for name in names]
+    assert found == ["A callback.", "An errback.", "Another callback."]
+
+
+class Blocking(Spider):
+    """Its callback blocks the worker at the first call for longer than its leases last."""
+
+    called = 0
+
+    async def start(self):
+        yield Request(self.url)
+
+    def parse(self, response):
+        self.called += 1
+        end = time.monotonic() + 0.5
+        while self.called == 1 and time.monotonic() < end:
+            pass
+        yield {"call": self.called}
+
+
+async def test_a_callback_that_lets_leases_expire_has_a_warning(serve, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("skitter.worker.pipeline._LONG_CALLBACK", 0.4)
+    spider = Blocking(url=serve(Scripted({"/": []})).url)
+    ran = await CrawlHarness(spider, tmp_path, lease_seconds=0.3).run()
+    assert len(ran.items) == 1
+    warnings = [record.getMessage() for record in caplog.records if "did nothing else" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "leases expired (lease_seconds)" in warnings[0]
+    assert warnings[0].endswith("set callback_threads")

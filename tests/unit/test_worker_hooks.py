@@ -1,5 +1,7 @@
 """Hooks: order, several per point, every signal at every applicable point, plain and coroutine functions."""
 
+from typing import ClassVar
+
 import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page, redirect
@@ -226,6 +228,76 @@ async def test_retry_without_end_is_given_up(run, point):
     ran = await run({(point, "/a"): HookAction.RETRY}, max_retries=2)
     assert ran.letters == {"/a": f"hook/{point}: asked for a retry"}
     assert paths(ran) == ["/", "/b"]
+
+
+class Insisting(Spider):
+    """Asks for a retry at one point, again and again."""
+
+    rescued: ClassVar = {"from": "errback"}
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.calls = []
+
+    async def start(self):
+        yield Request(f"{self.url}a", errback=self.rescue)
+
+    def at(self, point):
+        return HookAction.RETRY if point == self.point else None
+
+    def before_request(self, request):
+        return self.at("before_request")
+
+    def before_send(self, request):
+        return self.at("before_send")
+
+    def on_headers(self, response):
+        return self.at("on_headers")
+
+    def after_request(self, response):
+        return self.at("after_request")
+
+    def parse(self, response):
+        return {"from": "callback"}
+
+    def before_save(self, response, items):
+        return self.at("before_save") if items[0]["from"] == "callback" else None
+
+    def on_error(self, request, error):
+        self.calls.append(("on_error", str(error), request.is_last_attempt))
+        return self.at("on_error")
+
+    def rescue(self, request, error):
+        self.calls.append(("errback", str(error), request.is_last_attempt))
+        return self.rescued
+
+
+@pytest.mark.parametrize(
+    "point", ["before_request", "before_send", "on_headers", "after_request", "before_save"]
+)
+async def test_the_errback_is_called_when_no_retry_is_left_for_a_hook(serve, tmp_path, point):
+    spider = Insisting(url=serve(Scripted({"/a": []})).url, point=point)
+    ran = await CrawlHarness(spider, tmp_path, max_retries=1).run()
+    assert [call[0] for call in spider.calls] == ["on_error", "errback"]
+    assert all("asked for a retry" in text and is_last for _, text, is_last in spider.calls)
+    assert ([item["from"] for item in ran.items], ran.letters) == (["errback"], {})
+    assert ran.counters[f"retried/hook/{point}"] == 1
+
+
+@pytest.mark.parametrize("status", [404, 503])
+async def test_the_retry_rules_decide_when_on_error_has_no_retry_left(serve, tmp_path, status):
+    spider = Insisting(url=serve(Scripted({"/a": Answer(status=status)})).url, point="on_error")
+    rules = {"retry_delay": 0.01, "max_retries": 2, "max_throttled": 4}
+    ran = await CrawlHarness(spider, tmp_path, **rules).run()
+    attempts = [call[0] for call in spider.calls]
+    assert attempts == ["on_error"] * (3 if status == 404 else 5) + ["errback"]
+    assert ([item["from"] for item in ran.items], ran.letters) == (["errback"], {})
+
+
+async def test_the_dead_letter_names_the_failure_and_not_the_hook_that_retried_it(serve, tmp_path):
+    spider = Insisting(url=serve(Scripted({"/a": Answer(status=404)})).url, point="on_error", rescued=None)
+    ran = await CrawlHarness(spider, tmp_path, retry_delay=0.01, max_retries=1).run()
+    assert ran.letters == {"/a": "status/404: the server responded with 404"}
 
 
 @pytest.mark.parametrize("slot", [False, True])

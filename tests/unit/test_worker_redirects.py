@@ -4,9 +4,10 @@ import pytest
 
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from skitter import Request, Response, Spider
+from skitter.errors import RedirectError
 from skitter.frontier.records import JobState
 from skitter.testing import Answer
-from skitter.worker.retry import RedirectError, redirected
+from skitter.worker.retry import redirected
 
 
 def follow(status=302, location="/b", url="http://h.test/a", limit=5, set_cookie="", **fields):

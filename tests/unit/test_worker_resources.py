@@ -32,7 +32,7 @@ class Tracked(MemoryStore):
 
     def __init__(self, *, fails_to_open=False, fails_to_close=False):
         super().__init__({})
-        self.openings = 0
+        self.openings = self.closings = 0
         self.is_open = False
         self.fails_to_open = fails_to_open
         self.fails_to_close = fails_to_close
@@ -44,6 +44,7 @@ class Tracked(MemoryStore):
         self.is_open = True
 
     async def close(self):
+        self.closings += 1
         self.is_open = False
         if self.fails_to_close:
             raise StoreError("the disk is full")
@@ -90,12 +91,13 @@ def make_crawl(serve, tmp_path):
     return make
 
 
-async def test_stores_are_closed_if_a_later_one_cannot_be_opened(make_crawl):
+async def test_all_stores_are_closed_if_one_of_them_cannot_be_opened(make_crawl):
     crawl = make_crawl()
     stores = [Tracked(), Tracked(fails_to_open=True)]
     with pytest.raises(StoreError, match="does not respond"):
         await crawl._opened("w0", stores)
     assert (stores[0].openings, stores[0].is_open) == (1, False)
+    assert [store.closings for store in stores] == [1, 1]  # the other one may have connected
 
 
 async def test_archives_are_closed_if_a_store_cannot_be_opened(make_crawl):
@@ -150,7 +152,7 @@ async def test_the_stores_of_a_route_are_opened_once_although_another_one_fails_
     assert [store.is_open for store in stores.values()] == [False, False]
 
 
-async def test_the_open_stores_of_a_route_are_closed_although_another_one_cannot_be_opened(monkeypatch):
+async def test_all_stores_of_a_route_are_closed_although_another_one_cannot_be_opened(monkeypatch):
     stores = {"file": Tracked(), "server": Tracked(fails_to_open=True)}
     monkeypatch.setattr(routing, "open_item_output", lambda target: Target(stores[target]))
     spider = SimpleNamespace(route_of=lambda request: ("file", "server"))
@@ -158,6 +160,7 @@ async def test_the_open_stores_of_a_route_are_closed_although_another_one_cannot
     await routed.group([], [SimpleNamespace(request=None, items=[])], [0])
     await ItemWriter([], Hooks(), routed).close()
     assert (stores["file"].openings, stores["file"].is_open) == (1, False)
+    assert [store.closings for store in stores.values()] == [1, 1]  # the other one may have connected
 
 
 async def test_the_opened_fetchers_are_closed_if_another_one_cannot_be_opened():

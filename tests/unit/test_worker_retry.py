@@ -142,6 +142,14 @@ async def test_an_origin_that_asks_for_a_long_wait_is_given_up_and_not_contacted
     assert all(error.startswith("status/503: ") for error in ran.letters.values())
 
 
+async def test_a_date_in_retry_after_is_compared_with_the_clock_of_the_server(serve, tmp_path):
+    times = {"Retry-After": "Thu, 01 Jan 2015 01:00:00 GMT", "Date": "Thu, 01 Jan 2015 00:00:00 GMT"}
+    site = Scripted({path: Answer(status=503, headers=times) for path in ("/a", "/b", "/c")})
+    ran = await CrawlHarness(Several(url=serve(site).url), tmp_path, concurrency=1, max_throttled=0).run()
+    assert sum(site.counts.values()) == 1
+    assert sorted(ran.letters) == ["/a", "/b", "/c"]
+
+
 async def test_a_status_that_the_spider_accepts_closes_no_origin(serve, tmp_path):
     long = Answer(status=503, headers={"Retry-After": "1000"})
     site = Scripted({"/a": long, "/b": long, "/c": long})

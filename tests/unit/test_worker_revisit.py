@@ -1,5 +1,6 @@
 """Data that a worker remembers of a page, and conditional requests for it."""
 
+import gzip
 import math
 import time
 from datetime import UTC, datetime
@@ -112,6 +113,14 @@ def test_the_status_belongs_to_the_content():
     memory = visited(revisits(1)).visit.memory
     assert visited(revisits(), memory=memory).visit is None  # unchanged; the pipeline records it
     assert visited(revisits(), memory=memory, status=203).visit.change is PageChange.CHANGED
+
+
+def test_a_file_that_was_only_compressed_again_is_unchanged():
+    first = visited(revisits(1), body=gzip.compress(b"<urlset/>", mtime=1))
+    again = visited(revisits(), body=gzip.compress(b"<urlset/>", mtime=2), memory=first.visit.memory)
+    assert again.visit is None
+    other = visited(revisits(), body=gzip.compress(b"<urlset> </urlset>", mtime=1), memory=first.visit.memory)
+    assert other.visit.change is PageChange.CHANGED
 
 
 def test_only_items_with_new_content_are_delivered():

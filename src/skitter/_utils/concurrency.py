@@ -117,8 +117,25 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Run a coroutine until it ends, and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+        """Run a coroutine until it ends, and return its result. Ctrl-C cancels it; a second Ctrl-C does not wait for its end."""
+        ended = threading.Event()
+        tasks: list[asyncio.Task[_Result]] = []
+
+        def start() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(lambda _: ended.set())
+
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        try:
+            self.loop.call_soon_threadsafe(start)
+            ended.wait()
+        except KeyboardInterrupt:
+            self.loop.call_soon_threadsafe(cancel)
+            ended.wait()
+            raise
+        return tasks[0].result()
 
     def stop(self) -> None:
         """End the loop and the thread."""

@@ -14,15 +14,8 @@ import xxhash
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from skitter._utils.concurrency import SingleThreadExecutor
-from skitter.errors import SettingsError
-from skitter.fetch.contract import (
-    UNCONDITIONAL,
-    BodyTooLarge,
-    FetcherCapabilities,
-    FetchError,
-    HeaderHook,
-    SendPermit,
-)
+from skitter.errors import FetchError, SettingsError
+from skitter.fetch.contract import UNCONDITIONAL, BodyTooLarge, FetcherCapabilities, HeaderHook, SendPermit
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.tdmrep import SITE_FILES
 from skitter.request import Request
@@ -147,7 +140,10 @@ class WarcFetcher:
                     original = record.headers.get("WARC-Refers-To-Target-URI") or ""
                     if not original or key in index:
                         continue  # not modified: the full response is elsewhere in the archive
-                location = _Location(record.record_date.timestamp(), number, record.stream_pos, original)
+                date = record.record_date
+                # Without a valid date, the record counts as the oldest.
+                time = 0.0 if date is None else date.timestamp()
+                location = _Location(time, number, record.stream_pos, original)
                 before = index.get(key)
                 if before is None or before.original or before.time <= location.time:
                     index[key] = location

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 
 import msgspec
 
@@ -131,12 +132,11 @@ class BrokerFrontier:
 
     async def close(self) -> None:
         """Publish the outgoing messages, return all received ones, and close the broker and the state."""
-        try:
+        async with AsyncExitStack() as closing:  # closes all, even if closing one of them fails
+            closing.push_async_callback(self._state.close)
+            closing.callback(self._topics.clear)
             for topic in self._topics.values():
-                await topic.close()
-        finally:
-            self._topics.clear()
-            await self._state.close()
+                closing.push_async_callback(topic.close)
 
     async def erase(self) -> None:
         """Delete the job from the state. Its messages are dropped when they are received."""

@@ -76,10 +76,13 @@ class JetStreamBroker:
     def __init__(self, address: BrokerAddress, lease_seconds: float) -> None:
         if not address.hosts:
             raise address.invalid("it names no host", "hosts")
+        self._hosts = address.hosts
+        self._where = ",".join(
+            f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in address.hosts
+        )
         scheme = "tls" if address.uses_tls else "nats"
-        access = f"{address.secret}@" if address.secret else ""
-        self._servers = [f"{scheme}://{access}{host}:{port}" for host, port in address.hosts]
-        self._where = ",".join(f"{host}:{port}" for host, port in address.hosts)
+        self._servers = [f"{scheme}://{where}" for where in self._where.split(",")]
+        self._access = _access(address.secret)
         self._stream, self._consumer = address.topic, address.channel
         self._subject = f"{address.topic}.{address.channel}"
         self._ack_wait = max(lease_seconds, 1.0)
@@ -108,7 +111,7 @@ class JetStreamBroker:
                 raise ConnectionRefusedError("no server is listening")
             self._client = await nats.connect(
                 self._servers, connect_timeout=round(CONNECT_TIMEOUT), allow_reconnect=True,
-                max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_log_error, disconnected_cb=None,
+                max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_log_error, disconnected_cb=None, **self._access,
             )  # fmt: skip
             self._js = self._client.jetstream(timeout=10)
             await self._create()
@@ -125,11 +128,10 @@ class JetStreamBroker:
 
     async def _is_listening(self) -> bool:
         """Return whether any server listens. The client itself would try to connect forever."""
-        for server in self._servers:
-            host, _, port = server.rpartition("@")[2].rpartition("/")[2].rpartition(":")
+        for host, port in self._hosts:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CONNECT_TIMEOUT):
-                    _, writer = await asyncio.open_connection(host, int(port))
+                    _, writer = await asyncio.open_connection(host, port)
                 writer.close()
                 return True
         return False
@@ -268,6 +270,14 @@ class _Pull:
         self.has_no_consumer = False
         """Whether the server does not know the consumer, because it has lost it or is still starting."""
         self.ended = asyncio.Event()
+
+
+def _access(secret: str) -> dict[str, str]:
+    """Return the login of a client: a user and a password, or a token. In its URLs, they could not contain every character."""
+    user, colon, password = secret.partition(":")
+    if colon:
+        return {"user": user, "password": password}
+    return {"token": secret} if secret else {}
 
 
 def _is_refused(error: Exception) -> bool:

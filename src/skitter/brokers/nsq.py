@@ -63,8 +63,10 @@ class NsqBroker:
             ) from error
 
     async def close(self) -> None:
-        await self._consumer.close()
-        await self._producer.close()
+        try:
+            await self._consumer.close()
+        finally:
+            await self._producer.close()
 
     async def publish(self, messages: Sequence[OutgoingMessage]) -> None:
         """Publish messages without a delay by ``MPUB``, the others by ``DPUB``."""

@@ -141,7 +141,11 @@ class MessageChannel:
 
     async def open(self, *, patient: bool) -> None:
         """Connect. ``patient``: wait for a broker that is unavailable. Raises :class:`~skitter.errors.FrontierError`."""
-        await wait_for_broker(self._broker.open, (FrontierError,), OPEN_TIMEOUT if patient else 0.0)
+        try:
+            await wait_for_broker(self._broker.open, (FrontierError,), OPEN_TIMEOUT if patient else 0.0)
+        except BaseException:
+            await self._broker.close()
+            raise
         self._sending = asyncio.create_task(self.outbox.run())
         self.supplied_at = self.now
         self.pending.open(self.now)

@@ -127,7 +127,7 @@ def _read(note: bytes | None) -> BrowserRules:
     return _decode(note) if note else {}
 
 
-class LearntRules:
+class LearnedRules:
     """The learned rules, which the workers of a job share through its notes. ``None``: outside of a job."""
 
     def __init__(self, notes: Notes | None) -> None:
@@ -169,13 +169,17 @@ class AdaptiveFetcher:
         self._settings = context.settings
         self._http = HttpFetcher(context.settings, NoCookies(), context.guard)
         self._browser = shared_browser(context)
-        self._rules = LearntRules(context.notes)
+        self._rules = LearnedRules(context.notes)
         self.capabilities = FetcherCapabilities(shows_headers=True)
 
     async def open(self) -> None:
         """Open both fetchers. The browser starts with the first page that needs it."""
         await self._browser.open()
-        await self._http.open()
+        try:
+            await self._http.open()
+        except BaseException:
+            await self._browser.close()
+            raise
 
     async def close(self) -> None:
         """Close both fetchers."""

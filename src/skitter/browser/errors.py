@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from skitter.errors import FetchError
 from skitter.fetch.contract import (
     ConnectError,
     Disconnected,
-    FetchError,
     ProtocolError,
     ProxyError,
     TimedOut,

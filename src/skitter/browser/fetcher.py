@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter.browser.errors import BrowserGone, PageCrashed, PageLimit, first_line, is_gone, network_error
@@ -22,11 +22,11 @@ from skitter.browser.pool import ContextPool, TabContext
 from skitter.browser.process import BrowserProcess, delete_left_folders
 from skitter.browser.tab import PageLoad, Tab
 from skitter.browsing import PLAIN_BROWSING, Pdf, Screenshot
+from skitter.errors import FetchError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     FetcherCapabilities,
-    FetchError,
     HeaderHook,
     SendPermit,
     TimedOut,
@@ -105,7 +105,8 @@ class BrowserFetcher:
             return
         self._closed = True
         if self._monitor is not None:
-            self._monitor.cancel()
+            await cancel_and_wait([self._monitor])
+            self._monitor = None
         async with self._starting:  # wait for a browser that is starting, to close it as well
             self._process = None
         await asyncio.gather(*(process.close() for process in self._pools))
@@ -300,7 +301,7 @@ class BrowserFetcher:
         return saved
 
 
-_SHARED: WeakKeyDictionary[AddressGuard, BrowserFetcher] = WeakKeyDictionary()
+_SHARED: WeakValueDictionary[AddressGuard, BrowserFetcher] = WeakValueDictionary()
 
 
 def shared_browser(context: SourceContext) -> BrowserFetcher:

@@ -16,8 +16,9 @@ from math import inf
 from urllib.parse import urlsplit
 
 from skitter._utils.concurrency import cancel_and_wait, stop_listening
+from skitter.errors import FetchError
 from skitter.fetch.address_guard import AddressGuard, forbidden
-from skitter.fetch.contract import ConnectError, FetchError, UnresolvedHost
+from skitter.fetch.contract import ConnectError, UnresolvedHost
 from skitter.fetch.resolver import Resolver
 
 _MAX_HEAD = 256 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import unquote, urlsplit
@@ -64,6 +64,8 @@ class ContextPool:
         self._guard = guard
         self._resolver = resolver
         self._named: OrderedDict[Identity, asyncio.Task[TabContext]] = OrderedDict()
+        self._waiting: Counter[Identity] = Counter()
+        """Number of requests that wait for the context of a named session."""
         self._free: list[TabContext] = []
         """Contexts without a session whose tab is idle."""
         self._open: set[TabContext] = set()
@@ -72,9 +74,11 @@ class ContextPool:
         """Return an idle tab for a request, or open a new one."""
         identity = _identity(request, self._settings)
         context = await (self._named_context(identity) if identity.session else self._free_context(identity))
-        if context.idle:
-            return context, context.idle.pop()
         try:
+            for surplus in self._take_surplus():
+                await end_quietly(self._close(surplus))
+            if context.idle:
+                return context, context.idle.pop()
             tab = await Tab.open(
                 context.context, self._settings, self._authorizations, context.proxy, identity.user_agent
             )
@@ -88,18 +92,36 @@ class ContextPool:
 
     async def _named_context(self, identity: Identity) -> TabContext:
         making = self._named.get(identity)
-        if making is None or (making.done() and (making.cancelled() or making.exception() is not None)):
-            making = self._named[identity] = asyncio.ensure_future(self._create(identity))
+        if making is None:
+            making = self._named[identity] = asyncio.ensure_future(self._create_named(identity))
         self._named.move_to_end(identity)
-        context = await asyncio.shield(making)
-        context.used += 1  # before another call searches for contexts to close
-        for old, task in list(self._named.items()):
-            if len(self._named) <= _MAX_CONTEXTS:
-                break
-            if old != identity and task.done() and not task.exception() and not task.result().used:
-                del self._named[old]
-                await end_quietly(self._close(task.result()))
+        self._waiting[identity] += 1
+        try:
+            context = await asyncio.shield(making)
+            context.used += 1
+        finally:
+            self._waiting[identity] -= 1
         return context
+
+    async def _create_named(self, identity: Identity) -> TabContext:
+        try:
+            return await self._create(identity)
+        except BaseException:
+            self._named.pop(identity, None)  # the next request of the session tries again
+            raise
+
+    def _take_surplus(self) -> list[TabContext]:
+        """Remove unused contexts of named sessions above the maximum, the least recently used first. Return them."""
+        count = len(self._named) - _MAX_CONTEXTS
+        if count <= 0:
+            return []
+        self._waiting += Counter()  # removes identities without waiting requests
+        unused = [
+            identity
+            for identity, making in self._named.items()
+            if identity not in self._waiting and making.done() and not making.result().used
+        ]
+        return [self._named.pop(identity).result() for identity in unused[:count]]
 
     async def _free_context(self, identity: Identity) -> TabContext:
         for number, context in enumerate(self._free):

@@ -148,9 +148,8 @@ class BrowserProcess:
             await asyncio.to_thread(self._clean_up)
 
     def _kill_browser(self) -> None:
-        if Path(
-            self._folder
-        ).exists():  # the watchdog has not reaped the browser, so its process id is still valid
+        # While the folder exists, the watchdog has not reaped the browser, so its process id is still valid.
+        if Path(self._folder).exists():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._main, signal.SIGKILL)
 

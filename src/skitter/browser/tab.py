@@ -30,11 +30,11 @@ from skitter.browser.errors import (
 )
 from skitter.browser.guard_proxy import GuardProxy
 from skitter.browsing import Browsing, Click, Press, Wait, WaitUntil, remaining
+from skitter.errors import FetchError
 from skitter.fetch.contract import (
     Aborted,
     BodyTooLarge,
     Disconnected,
-    FetchError,
     FetchPhases,
     HeaderHook,
     SendPermit,
@@ -262,7 +262,7 @@ class Tab:
     # --- loading ---------------------------------------------------------------------------------------
 
     async def load(self, load: PageLoad) -> Response:
-        """Load the page of a request. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        """Load the page of a request. Raises :class:`~skitter.errors.FetchError`."""
         self._load = load
         self.uses += 1
         request_headers = {**self._settings.headers, **load.request.headers}

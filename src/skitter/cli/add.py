@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from skitter.run.seeding import SeedParser
 
 MEMORY_LIMIT = 1 << 20
-"""Bytes of standard input that are kept in memory. More input goes to a temporary file."""
+"""Bytes of standard input or a pipe that are kept in memory. More input goes to a temporary file."""
 MAX_REPORTED = 3
 """Number of invalid lines that are reported one by one. The others are counted."""
 
@@ -79,15 +80,23 @@ def _refuse_files(urls: Sequence[str]) -> None:
 
 
 def _open(name: str) -> BinaryIO:
-    if name != "-":
-        try:
-            return Path(name).open("rb")
-        except OSError as error:
-            raise UsageError(f"{name} cannot be read: {error.strerror}", remedy="name a file") from error
-    spool = tempfile.SpooledTemporaryFile(MEMORY_LIMIT)  # noqa: SIM115 - the caller closes it
-    for chunk in iter(lambda: sys.stdin.buffer.read(MEMORY_LIMIT), b""):
-        spool.write(chunk)
-    return spool  # type: ignore[return-value]  # has the same interface
+    """Open a file that can be read twice."""
+    if name == "-":
+        return _copy_of(sys.stdin.buffer)
+    try:
+        file = Path(name).open("rb")  # noqa: SIM115 - the caller closes it
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}", remedy="name a file") from error
+    if file.seekable():
+        return file
+    with file:  # a pipe, as in `--file <(command)`
+        return _copy_of(file)
+
+
+def _copy_of(file: BinaryIO) -> BinaryIO:
+    copy = tempfile.SpooledTemporaryFile(MEMORY_LIMIT)  # noqa: SIM115 - the caller closes it
+    shutil.copyfileobj(file, copy, MEMORY_LIMIT)
+    return copy  # type: ignore[return-value]  # has the same interface
 
 
 class _Adding:

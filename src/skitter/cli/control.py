@@ -231,7 +231,7 @@ async def purge(folder: JobFolder, host: str, ban: bool, unban: bool) -> None:
             was_banned = await reached.frontier.control.unban(slot)
             say(f"removed the ban of {slot}" if was_banned else f"{slot} was not banned")
             return
-        dropped = await reached.frontier.control.drop_slot(slot, ban)
+        dropped = await reached.frontier.control.drop_slot(slot, ban=ban)
     say(f"{slot}: removed {dropped:,} requests" + (", banned" if ban else ""))
 
 

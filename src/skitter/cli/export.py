@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from skitter.cli.console import say
+from skitter.cli.console import FAILED, say
 from skitter.cli.options import with_job
 from skitter.errors import UsageError
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from skitter.store.file_output import FileOutput
     from skitter.store.selection import ItemClasses
 
-_INCOMPLETE = 1
 _SHOWN = 5
 """Number of missing part files that are listed by name. The others are counted."""
 
@@ -151,4 +150,4 @@ def _say_missing(missing: dict[str, list[tuple[int, int]]]) -> int:
         f"incomplete: {len(missing)} part files with {size:,} bytes of items are on other machines ({names});"
         " copy their .skitter/JOB/parts here and name them with --parts"
     )
-    return _INCOMPLETE
+    return FAILED

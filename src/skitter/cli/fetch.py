@@ -46,7 +46,7 @@ def fetch(
 
     With --screenshot, the picture takes the place of the body.
     """
-    from skitter.fetch.contract import FetchError
+    from skitter.errors import FetchError
 
     options = single_settings(settings, robots=robots, browser=browser or screenshot is not None)
     try:

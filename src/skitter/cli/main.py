@@ -11,6 +11,7 @@ gc.set_threshold(1_000_000)
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -86,8 +87,27 @@ def skitter(context: click.Context) -> int:
     return 0
 
 
+def _replace_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller has closed, as with ``2>&-``.
+
+    Otherwise files and sockets of the crawl would get these numbers. libuv aborts the process when it closes such a socket,
+    and items for standard output would go into a file of the job.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY)  # read-only, so that nobody mistakes it for an output
+            os.set_inheritable(number, True)
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process
+
+
 def main() -> None:
     """Run the command line, and exit with its status."""
+    _replace_closed_streams()
     if any("=" in argument or "://" in argument for argument in sys.argv):
         from skitter.cli.argument_list import hide_secrets  # most commands have nothing to hide
 

@@ -41,17 +41,18 @@ _OF_COLLECTOR = {
     help="Create a collector with callbacks, in the style of Colly, instead of a spider.",
 )
 def new(name: str, collector: bool) -> None:
-    """Create a project with a spider and its test.
+    """Create a project with a spider and its test in the folder NAME, which may be `.`.
 
     It also has settings and a README. --collector makes a collector in place of the spider.
     """
     folder = Path(name)
-    package = _package(folder.name)
+    title = folder.resolve().name  # for `skitter new .`
+    package = _package(title)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} exists and is not empty", remedy="choose another name")
     kind = "collector" if collector else "spider"
     class_name = "".join(word.capitalize() for word in package.split("_"))
-    words = {"name": folder.name, "package": package, "spider": class_name}
+    words = {"name": title, "package": package, "spider": class_name}
     templates, replaced = files("skitter.cli") / "templates", _OF_COLLECTOR if collector else {}
     try:
         for name_of_template, target in _FILES.items():
@@ -64,9 +65,8 @@ def new(name: str, collector: bool) -> None:
         raise UsageError(
             f"{folder} cannot be written: {error.strerror}", remedy="choose another folder"
         ) from error
-    say(
-        f"created {folder}; continue with `cd {quote(name)}` and `skitter run {package}.{kind} -o items.jsonl`"
-    )
+    enter = "" if folder.samefile(".") else f"`cd {quote(name)}` and "
+    say(f"created {folder}; continue with {enter}`skitter run {package}.{kind} -o items.jsonl`")
 
 
 def _package(name: str) -> str:

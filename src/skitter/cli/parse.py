@@ -69,7 +69,7 @@ def parse(
     callback fails.
     """
     from skitter.cli.tables import item_lines, to_json
-    from skitter.fetch.contract import FetchError
+    from skitter.errors import FetchError
     from skitter.request import Request
     from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider
@@ -133,7 +133,7 @@ def list_spiders(places: tuple[str, ...], as_json: bool) -> int:
             else:
                 spiders, inner = spiders_in_module(place)
         except SkitterError as error:
-            complain(f"{place}: {error}", error.remedy)
+            complain(str(error) if str(place) in str(error) else f"{place}: {error}", error.remedy)
             broken = True
             continue
         waiting = [*inner, *waiting]

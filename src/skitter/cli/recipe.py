@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
-from skitter.cli.console import FAILED, complain, say, write_file
+from skitter.cli.console import FAILED, USAGE, complain, say, write_file
 from skitter.cli.fetch import robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
 from skitter.errors import UsageError
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def recipe() -> None:
     """Check, suggest and describe recipes.
 
@@ -39,7 +39,7 @@ def check(files: tuple[str, ...]) -> int:
                 scripts = ScriptEngine() if scripts is None else scripts
                 compile_recipe(source, complete=False, scripts=scripts)
         except RecipeError as error:
-            code = 2
+            code = USAGE
             complain(error.lines[0], error.remedy)
             for line in error.lines[1:]:
                 complain(line)
@@ -71,7 +71,7 @@ def schema() -> None:
 @setting_option
 def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
     """Suggest a recipe for a page: its repeated blocks, their fields, and the next page. The recipe runs unchanged."""
-    from skitter.fetch.contract import FetchError
+    from skitter.errors import FetchError
 
     if output is not None and output.exists():
         raise UsageError(f"{output} exists", remedy="choose another name")

@@ -26,7 +26,7 @@ class Books(Spider):
 ```
 
 On the command line, use `-s NAME=VALUE`, or the option of the setting if it has one. Write a list as text with commas
-(`-s rates=1/2s,20/m`) or as a JSON array, an object as JSON, and `None` as `none`.
+(`-s rates=1/2s,20/m`) or as a JSON array, an object as JSON, a `bool` as `yes` or `no`, and `None` as `none`.
 
 - Settings marked **live** can change during a run, with [`skitter config`](cli.md#skitter-config).
 - Settings marked **API** can be set by users of the [service](../guides/service.md).
@@ -52,11 +52,15 @@ working directory. Items go to standard output, everything else to standard erro
 
 def settings_page(kind: type[FrontierSettings] = Settings) -> str:
     """Return the reference page of all settings, in Markdown."""
-    lines = [_SETTINGS_HEAD.rstrip()]
+    sections: dict[str, list[str]] = {}
+    section = ""
     for name, declaration in declarations(kind).items():
-        if declaration.setting.section:
-            lines.append(f"\n## {declaration.setting.section}")
-        lines.append(f"\n### {name}\n\n{_wrapped(declaration.setting.help)}\n\n{_facts(declaration)}")
+        section = declaration.setting.section or section
+        entry = f"\n### {name}\n\n{_wrapped(declaration.setting.help)}\n\n{_facts(declaration)}"
+        sections.setdefault(section, []).append(entry)
+    lines = [_SETTINGS_HEAD.rstrip()]
+    for title, entries in sections.items():
+        lines += [f"\n## {title}", *entries]
     return "\n".join(lines) + "\n"
 
 
@@ -102,13 +106,18 @@ def _type_in_words(kind: Any) -> str:
     if origin is Literal:
         return _either(_literals(kind))
     if origin is tuple and inner[-1] is ...:
-        items = _type_in_words(inner[0])
-        return "list of objects" if items == "object" else f"list of {items}"
+        return f"list of {_plural(_type_in_words(inner[0]))}"
     if origin in {Union, UnionType}:
         return _either([word for part in inner for word in _literals(part) or [_type_in_words(part)]])
     if origin is dict:
-        return "object" if inner[1] is Any else f"object of {_type_in_words(inner[1])}"
+        values = "" if inner[1] is Any else _type_in_words(inner[1])
+        return f"object of {_plural(values)}" if values else "object"
     return f"`{type_name(kind)}`"
+
+
+def _plural(kind: str) -> str:
+    """Return the kind of the elements of a list or an object. Types in code have no plural."""
+    return "objects" if kind == "object" else kind
 
 
 def _literals(kind: Any) -> list[str]:
@@ -152,12 +161,18 @@ def _command_lines(group: click.Group, context: click.Context) -> Iterator[str]:
         if isinstance(command, click.Group):
             yield from _command_lines(command, inner)
             continue
+        yield from _option_table(command, inner)
+
+
+def _option_table(command: click.Command, context: click.Context) -> Iterator[str]:
+    """Yield a table of the options of a command, or nothing if it has only ``--help``."""
+    records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
+    shown = [record for record in records if record and record[1] and not record[0].endswith("--help")]
+    if shown:
         yield "\n| Option | Description |\n| --- | --- |"
-        for parameter in command.get_params(inner):
-            record = parameter.get_help_record(inner)
-            if record is not None and record[1] and not record[0].endswith("--help"):
-                cells = (f"`{record[0]}`", _ranges_in_words(record[1]))
-                yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    for names, text in shown:
+        cells = (f"`{names}`", _ranges_in_words(text))
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _ranges_in_words(text: str) -> str:

@@ -43,10 +43,19 @@ view()      show the response in a browser"""
 )
 @setting_option
 def shell(url: str, browser: bool, robots: bool, code: str | None, settings: tuple[str, ...]) -> int:
-    """Fetch a page, and open a Python prompt for it. The prompt is IPython if it is installed."""
+    """Fetch a page, and open a Python prompt for it. The prompt is IPython if it is installed.
+
+    Exits with 1 if the server does not respond.
+    """
+    from skitter.errors import FetchError
+
+    expression = None if code is None else _compiled(code)
     with ShellSession(single_settings(settings, robots=robots, browser=browser)) as session:
-        expression = None if code is None else _compiled(code)
-        session.fetch(url)
+        try:
+            session.fetch(url)
+        except FetchError as error:
+            complain(f"{error.kind}: {error}", error.remedy)
+            return FAILED
         if expression is not None:
             return session.print_value(expression)
         session.interact()

@@ -93,7 +93,9 @@ def _setting(value: Any) -> str:
         return ",".join(map(str, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "none" if value is None else f"{value:g}"
+    if value is None:
+        return "none"
+    return str(value) if isinstance(value, int) else f"{value:.15g}"
 
 
 def top_lines(jobs: Sequence[JobStatus]) -> str:

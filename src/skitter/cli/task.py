@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _task_file = click.argument("task_file", metavar="FILE")
 
 
-@click.group()
+@click.group(no_args_is_help=False)
 def task() -> None:
     """Manage a task file. The spider skitter.frontends.tasks:TaskFileSpider runs its tasks (argument task_file=FILE)."""
 

@@ -7,23 +7,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from skitter.errors import SkitterError
+from skitter.errors import FetchError
 from skitter.request import Request
 from skitter.response import Response
-
-
-class FetchError(SkitterError):
-    """A request without a usable response. ``kind`` names the class for counters and retry rules."""
-
-    kind = "fetch"
-    retryable = True
-    """Whether the same request may succeed later."""
-    free = False
-    """Whether the attempt does not count, because it failed before it reached the server."""
-    unreachable = False
-    """Whether no connection to the origin could be opened, so that its other requests would fail too. A fetcher sets it."""
-    module = ""
-    """Id of the downloader, if there are several."""
 
 
 class ConnectError(FetchError):
@@ -160,7 +146,10 @@ class SendPermit(Protocol):
         """Return whether the request may be sent now. If not, the fetcher raises :class:`TooLate`."""
 
     def report_connecting(self, seconds: float) -> None:
-        """Report the time that a new connection for the request took. Later leases of the host allow for it."""
+        """Report the time that a new connection for the request took, or for which a late request has waited.
+
+        Later leases of the host allow for this time.
+        """
 
     @property
     def is_traced(self) -> bool:

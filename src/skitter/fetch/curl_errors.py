@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from skitter.errors import FetchError
 from skitter.fetch.contract import (
     BehindProxy,
     BodyTooLarge,
     ConnectError,
     Disconnected,
-    FetchError,
     ProtocolError,
     ProxyError,
     TimedOut,
@@ -80,7 +80,7 @@ def fetch_error(
     connected: bool = True,
     works: bool = False,
 ) -> FetchError:
-    """Return the :class:`~skitter.fetch.contract.FetchError` for a libcurl error.
+    """Return the :class:`~skitter.errors.FetchError` for a libcurl error.
 
     ``responded``
         Whether any part of the server's response had arrived.

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pycurl
 
 from skitter._utils.concurrency import is_cancelled
-from skitter.errors import UsageError
+from skitter.errors import FetchError, UsageError
 from skitter.fetch.address_guard import AddressGuard, forbidden
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     ConnectError,
     FetcherCapabilities,
-    FetchError,
     ForbiddenAddress,
     HeaderHook,
     ProtocolError,
@@ -33,7 +32,7 @@ from skitter.fetch.contract import (
 from skitter.fetch.cookies import CookieJars, load_suffixes
 from skitter.fetch.curl_errors import fetch_error, proxy_works
 from skitter.fetch.header_gate import HeaderGate
-from skitter.fetch.multi import Multi
+from skitter.fetch.multi import KeptOrigins, Multi
 from skitter.fetch.proxy_routes import ProxyRoutes
 from skitter.fetch.resolver import Resolver, make_resolver
 from skitter.fetch.tls import TlsSessions, check_certificate_files, public_authorities
@@ -55,7 +54,8 @@ log = logging.getLogger("skitter.fetch")
 
 _OTHER_DESCRIPTORS = 48
 """Files and sockets that a process with one worker may need beside its connections."""
-_FEWEST_CONNECTIONS = 64
+_IDLE_CONNECTIONS = 1_000
+"""Number of connections that are kept by default. One over TLS takes about 80 KB."""
 _SCHEMES = ("http://", "https://")
 _CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 # Bytes. Larger bodies are decoded in a thread, so that they do not block the event loop.
@@ -70,6 +70,13 @@ def _room_for_connections() -> int:
     """Return how many connections the limit of open files allows. With more connections, hosts would seem to be dead."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 2**20 if soft == resource.RLIM_INFINITY else max(4, min(2**20, soft - _OTHER_DESCRIPTORS))
+
+
+def _pool_size(settings: Settings) -> int:
+    """Return how many connections are kept open, busy ones included."""
+    room = _room_for_connections()
+    kept = max(2 * settings.concurrency, min(_IDLE_CONNECTIONS, room // 2))
+    return min(settings.max_connections or kept, room)
 
 
 class HttpFetcher:
@@ -107,6 +114,9 @@ class HttpFetcher:
         self._resolver: Resolver | None = None
         """``None``: libcurl resolves names."""
         self._tls_sessions = TlsSessions()
+        # Connections that are not kept need places while they are busy.
+        places = max(1, _pool_size(self.settings) - self.settings.concurrency)
+        self._kept = KeptOrigins(places, self.settings.idle_timeout)
         self._idle: list[Transfer] = []
         self._watch: StallWatch | None = None
 
@@ -128,15 +138,15 @@ class HttpFetcher:
 
             self._signer = await asyncio.to_thread(make_signer, self.settings)
         self._resolver = make_resolver(self.settings)
-        multi = Multi()
-        connections = self.settings.max_connections or max(_FEWEST_CONNECTIONS, 2 * self.settings.concurrency)
         room = _room_for_connections()
         if room < self.settings.concurrency:
             log.warning("the limit of open files (ulimit -n) leaves room for %d connections; raise it", room)
-        multi.setopt(pycurl.M_MAXCONNECTS, min(connections, room))
+        multi = Multi()
+        connections = _pool_size(self.settings)
+        multi.setopt(pycurl.M_MAXCONNECTS, connections)
         if self.settings.max_connections is None:
-            connections += self.settings.max_first_contacts()
-        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, min(connections, room))
+            connections = min(connections + self.settings.max_first_contacts(), room)
+        multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, connections)
         self._multi = multi
         self._watch = StallWatch(multi.running, self.settings.read_timeout)
 
@@ -149,7 +159,7 @@ class HttpFetcher:
     ) -> Response:
         """Fetch one request. Any HTTP status is a response.
 
-        Cancelling the call ends the transfer. Raises :class:`~skitter.fetch.contract.FetchError`, and whatever
+        Cancelling the call ends the transfer. Raises :class:`~skitter.errors.FetchError`, and whatever
         ``on_headers`` raises; :class:`~skitter.fetch.contract.Aborted` if it returns ``False``.
         """
         url = _sendable(request.url)
@@ -157,8 +167,8 @@ class HttpFetcher:
         cookie = self.cookies.header_for(request)
         addresses: list[str] = []
         resolving = 0.0
-        # The usual case: the start of the URL is a known origin.
-        if proxy or (self._resolver is not None and not self._resolver.knows(url[: url.find("/", 8)])):
+        # In the usual case, libcurl knows the addresses of the origin, which is the start of the URL.
+        if proxy or (self._resolver is not None and not self._resolver.is_fresh(url[: url.find("/", 8)])):
             began = time.monotonic()
             addresses = await self._look_up(request, url, proxy)
             resolving = time.monotonic() - began
@@ -194,7 +204,7 @@ class HttpFetcher:
         return response
 
     async def _look_up(self, request: Request, url: str, proxy: str) -> list[str]:
-        """Return the addresses of an origin that libcurl does not know yet. Behind a proxy, only check the URL."""
+        """Return the addresses of an origin unless libcurl knows them. Behind a proxy, only check the URL."""
         resolver = self._resolver
         if proxy:
             if self._guard is not None:
@@ -237,6 +247,9 @@ class HttpFetcher:
         self, transfer: Transfer, request: Request, url: str, cookie: str | None, proxy: str
     ) -> None:
         """Prepare a transfer with TLS sessions, a signature, and credentials for its origin unless the request has its own."""
+        # The connection to a proxy serves many origins.
+        if not proxy and not self._kept.keeps(url[: url.find("/", 8)], time.monotonic()):
+            transfer.close_connection()
         if url.startswith("https"):
             transfer.use_tls(
                 self._ca_file or public_authorities(), self._tls_sessions.cache_for(origin_of(url))

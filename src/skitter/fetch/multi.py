@@ -1,4 +1,4 @@
-"""Drives libcurl's multi handle from the event loop.
+"""Drives libcurl's multi handle from the event loop, and decides which connections its pool keeps.
 
 pycurl has its own driver. This one does less work per request, which saves a tenth of the cost of a page: the
 sockets are watched by one epoll object that the event loop watches, so the loop creates and closes no handle per
@@ -24,6 +24,13 @@ _MAX_EVENTS = 256
 _UNWATCHED = (pycurl.POLL_REMOVE, pycurl.POLL_NONE)
 _LATE = 0.02
 """Seconds without reading any socket after which a response may have waited for the event loop."""
+
+_FIRST_INTERVAL = 2.5
+"""Assumed time in seconds between the first two requests to an origin."""
+_MIN_INTERVAL = 0.25
+"""Shorter intervals in seconds count as this one, because a busy event loop prolongs them."""
+_PATIENCE = 4
+"""Number of intervals without a request after which an origin is assumed to be finished."""
 
 
 class SocketWatcher(Protocol):
@@ -277,3 +284,39 @@ _MASKS = {
     select.EPOLLIN | select.EPOLLOUT: pycurl.CSELECT_IN | pycurl.CSELECT_OUT,
 }
 _PLAIN_EVENTS = select.EPOLLIN | select.EPOLLOUT
+
+
+class KeptOrigins:
+    """Chooses the origins whose connections are kept.
+
+    A full pool of libcurl closes the connection that has been idle for the longest time. A crawl visits its hosts in
+    turns, so that is the connection needed next, and none would be reused. Therefore a new connection is closed after
+    its response, unless an origin in the pool is finished.
+
+    ``places``: number of origins.
+    ``idle_timeout``: time in seconds after which an unused connection is not reused.
+    """
+
+    def __init__(self, places: int, idle_timeout: float) -> None:
+        self._places = places
+        self._idle_timeout = idle_timeout
+        self._uses: dict[str, tuple[float, float]] = {}
+        """The time of the last request to each origin, and the interval before it. The oldest come first."""
+
+    def keeps(self, origin: str, now: float) -> bool:
+        """Note a request to an origin, and return whether its connection is to be kept. ``now``: monotonic time."""
+        uses = self._uses
+        use = uses.pop(origin, None)
+        if use is not None:
+            last, interval = use
+            # The intervals of a host vary: its robots.txt and its first page follow each other at once.
+            uses[origin] = now, max(now - last, interval / 2, _MIN_INTERVAL)
+            return True
+        if len(uses) >= self._places:
+            oldest = next(iter(uses))
+            last, interval = uses[oldest]
+            if now - last < min(_PATIENCE * interval, self._idle_timeout):
+                return False
+            del uses[oldest]
+        uses[origin] = now, _FIRST_INTERVAL
+        return True

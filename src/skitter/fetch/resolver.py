@@ -22,11 +22,26 @@ _TRIES = 3
 _FRESHNESS_MARGIN = 0.5
 """Time in seconds by which a name is looked up before its answer expires."""
 _MIN_TTL = 1.0
+_FRESH_SHARE = 0.75
+"""Share of the TTL after which a name that is still needed is looked up again, while fetches use the old answer."""
 _MAX_KNOWN = 50_000
-"""Number of origins whose addresses libcurl keeps."""
+"""Number of names whose answers are cached, and number of origins whose addresses libcurl keeps."""
 _SYSTEM_SUFFIXES = (".local", ".localhost")
 """Names that only the system resolves (RFC 6762, RFC 6761)."""
 _PORTS = {"http": "80", "https": "443"}
+
+
+class _Answer:
+    """The addresses of a name, separated by commas; empty if the system has to resolve it."""
+
+    __slots__ = ("addresses", "fresh_until", "valid_until")
+
+    def __init__(self, addresses: str, valid_until: float) -> None:
+        self.addresses = addresses
+        self.valid_until = valid_until
+        """Event loop time until which the answer may be used."""
+        self.fresh_until = valid_until
+        """Event loop time from which on the next use of the answer looks up the name again."""
 
 
 class Resolver:
@@ -38,25 +53,28 @@ class Resolver:
     """
 
     def __init__(self, servers: Sequence[str], max_ttl: float, timeout: float) -> None:
-        self._dns: aiodns.DNSResolver | None = None
+        self._channel: aiodns.DNSResolver | None = None
+        self._answered: set[str] = set()
+        """The names that the channel has found."""
         self._servers = list(servers) or None
         self._all_names = bool(servers)
         self._max_ttl = max_ttl
         self._timeout = timeout
         self._loop = asyncio.get_running_loop()
-        self._valid_until: dict[str, float] = {}
-        """Event loop time until which libcurl knows the addresses of an origin. The oldest come first."""
-        self._last: tuple[str, list[str]] = "", []
-        """The last origin and its addresses."""
-        self._found: dict[str, tuple[list[str], float]] = {}
-        """Addresses of names, and the event loop time until which they are valid, for those who do not use libcurl."""
+        self._answers: dict[str, _Answer] = {}
+        """The answers by name. The oldest come first."""
+        self._told: dict[str, _Answer] = {}
+        """The answers that libcurl has, by origin. The oldest come first."""
+        self._lookups: dict[str, asyncio.Task[_Answer]] = {}
+        """The running lookups by name."""
 
-    def knows(self, origin: str) -> bool:
-        """Return whether libcurl has valid addresses of an origin."""
-        return self._valid_until.get(origin, 0.0) > self._loop.time()
+    def is_fresh(self, origin: str) -> bool:
+        """Return whether libcurl has addresses of an origin that need not be looked up again yet."""
+        answer = self._told.get(origin)
+        return answer is not None and answer.fresh_until > self._loop.time()
 
     async def look_up(self, origin: str) -> list[str]:
-        """Return the value of ``CURLOPT_RESOLVE`` for an origin.
+        """Return the value of ``CURLOPT_RESOLVE`` for an origin; empty if libcurl has the addresses.
 
         libcurl keeps addresses until this method removes them (see :mod:`~skitter.fetch.transfer`). The value therefore
         also names an origin to forget, if there are many, or the origin itself, if the system has to resolve it again.
@@ -64,36 +82,77 @@ class Resolver:
         Raises :class:`~skitter.fetch.contract.UnresolvedHost`.
         """
         name, port = _name_and_port(origin)
-        addresses, ttl = await self._addresses(name) if self._is_ours(name) else ([], self._max_ttl)
-        lines = [f"+{name}:{port}:{','.join(addresses)}" if addresses else f"-{name}:{port}"]
-        self._valid_until.pop(origin, None)
-        if len(self._valid_until) >= _MAX_KNOWN:
-            forgotten = next(iter(self._valid_until))
-            del self._valid_until[forgotten]
+        told = self._told.get(origin)
+        answer = await self._answer(name)
+        if answer is told:
+            return []
+        lines = [f"+{name}:{port}:{answer.addresses}" if answer.addresses else f"-{name}:{port}"]
+        self._told.pop(origin, None)
+        if len(self._told) >= _MAX_KNOWN:
+            forgotten = next(iter(self._told))
+            del self._told[forgotten]
             lines.append("-{}:{}".format(*_name_and_port(forgotten)))
-        self._valid_until[origin] = self._loop.time() + ttl
-        self._last = origin, addresses
+        self._told[origin] = answer
         return lines
 
     def is_public(self, origin: str) -> bool:
-        """Return whether an origin that was just looked up has an address on the public internet."""
-        last, addresses = self._last
-        return last == origin and any(ip_address(found.strip("[]")).is_global for found in addresses)
+        """Return whether an origin that was looked up has an address on the public internet."""
+        answer = self._told.get(origin)
+        return answer is not None and any(ip_address(found).is_global for found in _plain(answer.addresses))
 
     async def addresses_of(self, name: str) -> list[str]:
         """Return the addresses of a name; empty if the system has to resolve it.
 
         Raises :class:`~skitter.fetch.contract.UnresolvedHost`.
         """
+        return _plain((await self._answer(name)).addresses)
+
+    async def _answer(self, name: str) -> _Answer:
+        """Return the valid answer for a name. Waits for a lookup only if there is none."""
+        answer = self._answers.get(name)
+        now = self._loop.time()
+        if answer is not None and answer.fresh_until > now:
+            return answer
         if not self._is_ours(name):
-            return []
-        found, until = self._found.get(name, ([], 0.0))
-        if until <= self._loop.time():
-            found, ttl = await self._addresses(name)
-            if len(self._found) >= _MAX_KNOWN:
-                self._found.clear()
-            self._found[name] = found, self._loop.time() + ttl
-        return [address.strip("[]") for address in found]
+            return self._store(name, [], self._max_ttl)
+        lookup = self._lookups.get(name) or self._start_lookup(name)
+        if answer is not None and answer.valid_until > now:
+            return answer
+        # Other fetches may wait for the lookup, so a cancelled fetch does not cancel it.
+        return await asyncio.shield(lookup)
+
+    def _start_lookup(self, name: str) -> asyncio.Task[_Answer]:
+        lookup = self._lookups[name] = self._loop.create_task(self._ask(name))
+
+        def forget(done: asyncio.Task[_Answer]) -> None:
+            self._lookups.pop(name, None)
+            if not done.cancelled():
+                done.exception()  # otherwise asyncio would log it, if no fetch is waiting
+
+        lookup.add_done_callback(forget)
+        return lookup
+
+    async def _ask(self, name: str) -> _Answer:
+        try:
+            addresses, ttl = await self._addresses(name)
+        except UnresolvedHost:
+            old = self._answers.get(name)
+            if old is None or old.valid_until <= self._loop.time():
+                raise
+            old.fresh_until = old.valid_until  # until then, the name servers are not asked again
+            return old
+        return self._store(name, addresses, ttl)
+
+    def _store(self, name: str, addresses: list[str], ttl: float) -> _Answer:
+        now = self._loop.time()
+        answer = _Answer(",".join(addresses), now + ttl)
+        if addresses:
+            answer.fresh_until = now + _FRESH_SHARE * ttl
+        self._answers.pop(name, None)
+        if len(self._answers) >= _MAX_KNOWN:
+            del self._answers[next(iter(self._answers))]
+        self._answers[name] = answer
+        return answer
 
     def _is_ours(self, name: str) -> bool:
         plain = name.rstrip(".")
@@ -106,13 +165,16 @@ class Resolver:
         """Return the addresses of a name, and the seconds for which they are valid."""
         import aiodns  # noqa: PLC0415 - takes 10 ms, and crawls of addresses do not need it
 
-        if self._dns is None:
-            self._dns = aiodns.DNSResolver(
+        if self._channel is None or name in self._answered:
+            # A channel caches an answer for its whole TTL. The old channel is closed after its last lookup.
+            self._channel = aiodns.DNSResolver(
                 nameservers=self._servers, timeout=self._timeout / (_TRIES + 1), tries=_TRIES
             )
+            self._answered = set()
+        channel, answered = self._channel, self._answered
         try:
             async with asyncio.timeout(self._timeout):
-                result = await self._dns.getaddrinfo(name)
+                result = await channel.getaddrinfo(name)
         except TimeoutError:
             raise UnresolvedHost(
                 f"could not resolve {name}: the name servers did not answer",
@@ -128,14 +190,19 @@ class Resolver:
             # Name servers cache the answer that a name does not exist (RFC 2308, 5), so a retry would get it again.
             failure.retryable = code != aiodns.error.ARES_ENOTFOUND
             raise failure from None
+        answered.add(name)
         found = dict.fromkeys(_text(node.addr[0]) for node in result.nodes)
         ttl = min((node.ttl for node in result.nodes), default=0)
         return list(found), max(_MIN_TTL, min(ttl, self._max_ttl) - _FRESHNESS_MARGIN)
 
     async def close(self) -> None:
         """Cancel all lookups."""
-        if self._dns is not None:
-            await self._dns.close()
+        lookups = [*self._lookups.values()]
+        for lookup in lookups:
+            lookup.cancel()
+        await asyncio.gather(*lookups, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()
 
 
 def make_resolver(settings: Settings) -> Resolver | None:
@@ -154,3 +221,8 @@ def _name_and_port(origin: str) -> tuple[str, str]:
 def _text(address: bytes | str) -> str:
     text = address.decode() if isinstance(address, bytes) else address
     return f"[{text}]" if ":" in text else text
+
+
+def _plain(addresses: str) -> list[str]:
+    """Return a list of addresses, without the brackets of IPv6."""
+    return [address.strip("[]") for address in addresses.split(",")] if addresses else []

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import msgspec
 
-from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, ForbiddenAddress, SendPermit
+from skitter.errors import FetchError
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, ForbiddenAddress, SendPermit
 from skitter.fetch.robots_rules import RobotsPolicy
 from skitter.request import Request
 from skitter.response import Response
@@ -121,7 +122,7 @@ async def fetch_robots(
     ``timeout``
         Time limit of the first request in seconds. ``None``: as for any request.
 
-    Raises :class:`~skitter.fetch.contract.FetchError` if the origin does not respond and ``previous`` has no rules, or if
+    Raises :class:`~skitter.errors.FetchError` if the origin does not respond and ``previous`` has no rules, or if
     the address is forbidden.
     """
     url = f"{origin}/robots.txt"
@@ -161,7 +162,7 @@ def _judge(response: Response, settings: RobotsSettings, previous: RobotsRecord 
         return RobotsRecord(RobotsState.RULES, now, settings.ttl, response.body[:MAX_PARSED])
     if 300 <= status < 500 and status != 429:
         return RobotsRecord(RobotsState.UNAVAILABLE, now, settings.ttl)
-    wish = parse_retry_after(response.headers.get("Retry-After"), now) or 0.0
+    wish = parse_retry_after(response.headers.get("Retry-After"), response.headers.get("Date")) or 0.0
     record = _unreachable(f"robots.txt returned {status}", settings, previous, wish)
     return msgspec.structs.replace(record, throttled=status in THROTTLED)
 

@@ -69,7 +69,7 @@ class RobotsCache:
         """Return the rules for a URL, or the time to wait.
 
         Fetches robots.txt if necessary, within ``permit`` and ``timeout`` seconds. Raises
-        :class:`~skitter.fetch.contract.FetchError` if the origin does not respond; all callers that wait for the same
+        :class:`~skitter.errors.FetchError` if the origin does not respond; all callers that wait for the same
         fetch get the same error.
         """
         known = self.known(url)

@@ -27,7 +27,7 @@ from skitter.fetch.tdmrep import SITE_FILES
 from skitter.request import Request
 from skitter.response import Response
 from skitter.web.headers import with_defaults
-from skitter.web.urls import host_of
+from skitter.web.urls import ascii_domain, host_of, without_port
 
 
 class FetcherRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -54,9 +54,9 @@ class FetcherRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             )
         source = self.domain_regexp or self.url_regexp or ""
         try:
-            pattern = re.compile(
-                source if self.domain_glob is None else translate(self.domain_glob), re.IGNORECASE
-            )
+            if self.domain_glob is not None:
+                source = translate(ascii_domain(self.domain_glob))
+            pattern = re.compile(source, re.IGNORECASE)
         except re.error as error:
             raise SettingsError(
                 f"invalid regular expression {source!r} in a fetcher rule: {error}",
@@ -69,7 +69,7 @@ class FetcherRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 def _matches_host(pattern: re.Pattern[str], host: str) -> bool:
-    return bool(pattern.fullmatch(host) or pattern.fullmatch(host.rpartition(":")[0] or host))
+    return bool(pattern.fullmatch(host) or pattern.fullmatch(without_port(host)))
 
 
 def fetcher_rules(values: Sequence[Mapping[str, Any]]) -> list[FetcherRule]:
@@ -104,7 +104,7 @@ class HeaderFetcher(WrappingFetcher):
         permit: SendPermit = UNCONDITIONAL,
         on_headers: HeaderHook | None = None,
     ) -> Coroutine[Any, Any, Response]:
-        """Fetch one request with the headers. Raises :class:`~skitter.fetch.contract.FetchError`."""
+        """Fetch one request with the headers. Raises :class:`~skitter.errors.FetchError`."""
         request = request.replace(headers=with_defaults(request.headers, self._headers))
         return fetch_with_hook(self._fetcher, request, permit, on_headers)
 

@@ -10,7 +10,8 @@ import msgspec
 
 from skitter._utils.concurrency import SingleFlight
 from skitter._utils.notes import Notes
-from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError, SendPermit
+from skitter.errors import FetchError
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher, SendPermit
 from skitter.fetch.origin_cache import OriginCache
 from skitter.fetch.robots import MAX_REDIRECTS, redirect_target
 from skitter.fetch.robots_rules import PathPattern, comparable_path
@@ -110,7 +111,7 @@ class TdmFiles:
     async def read(self, url: str, permit: SendPermit = UNCONDITIONAL, timeout: float | None = None) -> None:
         """Read the file of the origin of a URL, within ``timeout`` seconds.
 
-        Raises a free :class:`~skitter.fetch.contract.FetchError` if the request could not be sent now: the permit has expired, or a
+        Raises a free :class:`~skitter.errors.FetchError` if the request could not be sent now: the permit has expired, or a
         proxy failed.
         """
         origin = origin_of(url)

@@ -13,6 +13,7 @@ import pycurl
 
 from skitter.errors import UsageError
 from skitter.settings import Settings
+from skitter.web.urls import ascii_domain
 
 _HOSTS_PER_CACHE = 20
 """Origins per cache. libcurl keeps the sessions of 25 hosts in a cache. The rest is room for hosts with several client
@@ -62,13 +63,17 @@ class TlsSessions:
 def is_unverified(url: str, patterns: Sequence[str]) -> bool:
     """Return whether the certificate of a URL's host is not verified. Patterns have the syntax of :mod:`fnmatch`."""
     host = urlsplit(url).hostname or ""
-    return any(fnmatchcase(host, pattern.lower()) for pattern in patterns)
+    return any(_matches(host, pattern) for pattern in patterns)
 
 
 def file_for(url: str, files: Mapping[str, str]) -> str:
     """Return the file of the first pattern that matches the host of a URL; empty if there is none."""
     host = urlsplit(url).hostname or ""
-    return next((file for pattern, file in files.items() if fnmatchcase(host, pattern.lower())), "")
+    return next((file for pattern, file in files.items() if _matches(host, pattern)), "")
+
+
+def _matches(host: str, pattern: str) -> bool:
+    return fnmatchcase(host, ascii_domain(pattern.lower()))
 
 
 def check_certificate_files(settings: Settings) -> None:

@@ -91,6 +91,7 @@ class Transfer:
         """Whether the transfer was ended because its body came in tiny chunks."""
         self.curl = pycurl.Curl()
         self._tls_sessions: pycurl.CurlShare | None = None
+        self._closes = False
         self.fresh = False
         """Whether curl opens a new connection for the request."""
         self._configure()
@@ -241,6 +242,11 @@ class Transfer:
         self.fresh = self._unusual = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
+    def close_connection(self) -> None:
+        """Close the connection after the response."""
+        self._closes = True
+        self.curl.setopt(pycurl.FORBID_REUSE, 1)
+
     def check_before_sending(self, permit: SendPermit, resolving: float) -> None:
         """Check the permit right before the request is sent, and before a new connection is opened for it.
 
@@ -260,8 +266,12 @@ class Transfer:
         return int(pycurl.PREREQFUNC_ABORT if self._has_expired() else pycurl.PREREQFUNC_OK)
 
     def _has_expired(self) -> bool:
-        self.is_late = self._permit is not None and not self._permit.may_send()
-        return self.is_late
+        if self._permit is None or self._permit.may_send():
+            return False
+        # The next request to the host gets more time, also if a busy event loop has delayed this one.
+        self._permit.report_connecting(time.monotonic() - self._begun)
+        self.is_late = True
+        return True
 
     def _limit_body(self, request: Request) -> None:
         """Set a limit of the body that differs from the setting, or that cuts the body."""
@@ -414,6 +424,9 @@ class Transfer:
             self.curl.unsetopt(pycurl.RESOLVE)
             self.curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(self._settings.timeout))
             self.curl.setopt(pycurl.HTTPHEADER, list(self._base_headers.values()))
+        if self._closes:
+            self._closes = False
+            self.curl.setopt(pycurl.FORBID_REUSE, 0 if self._settings.reuse_connections else 1)
         if self._unusual:
             self._room = None
             self._unusual = self.fresh = self.is_challenged = self.cuts = self.is_cut = False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from skitter._utils.backoff import Unavailable
-from skitter.errors import SettingsError, SpiderError, StoreError, UsageError
+from skitter.errors import SettingsError, SpiderError, StoreError, UsageError, with_article
 from skitter.frontier.contract import Frontier
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import Entry, JobInfo, JobState
@@ -68,6 +68,22 @@ class RunnableWorker(Protocol):
         """Stop leasing, finish the requests in progress, then end."""
 
 
+class WorkerFactory(Protocol):
+    """Creates a worker that fetches requests of a job with another program."""
+
+    def __call__(
+        self,
+        *,
+        settings: Settings,
+        name: str,
+        frontier: Frontier,
+        info: JobInfo,
+        outputs: ItemWriter,
+        links: LinkCollector,
+    ) -> RunnableWorker:
+        """Return the worker. ``outputs`` is open, and is closed after the worker has ended."""
+
+
 class RunOverrides(msgspec.Struct, frozen=True):
     """Additions of this process to a job. They are not stored with the job, and worker processes do not have them."""
 
@@ -79,10 +95,8 @@ class RunOverrides(msgspec.Struct, frozen=True):
     """Requests to add when the run starts, besides the seeds of the spider. Known requests are not added again."""
     passes: Passes | None = None
     """Earlier passes, whose history a job on a new frontier continues."""
-    make_worker: (
-        Callable[[Settings, str, Frontier, JobInfo, ItemWriter, LinkCollector], RunnableWorker] | None
-    ) = None
-    """Creates a worker with a name, if another program fetches the requests of the job. ``None``: skitter fetches them."""
+    make_worker: WorkerFactory | None = None
+    """Creates a worker, if another program fetches the requests of the job. ``None``: skitter fetches them."""
 
 
 _PLUGIN_SETTINGS = (
@@ -150,6 +164,7 @@ class JobBuilder:
             spider = build_spider(load_spider_class(spec.spider) if spider is None else spider, arguments)
         self.spider: Spider = spider
         if len(spec.queues_per_worker()) > 1:
+            _refuse_changed(spec.arguments)
             self.spec = spec = _named_by_file(spec)
         check_spider(spider)
         check_hooks(self._overrides.hooks)
@@ -380,10 +395,15 @@ class JobBuilder:
             outputs = await self._item_writer(name, hooks)
             opened.push_async_callback(outputs.close)
             if self._overrides.make_worker is not None:
-                links = self.link_collector(info)
-                return await self._run(
-                    self._overrides.make_worker(self.settings, name, frontier, info, outputs, links)
+                foreign = self._overrides.make_worker(
+                    settings=self.settings,
+                    name=name,
+                    frontier=frontier,
+                    info=info,
+                    outputs=outputs,
+                    links=self.link_collector(info),
                 )
+                return await self._run(foreign)
             parts = await self._worker_parts(frontier, info, name, hooks, outputs, opened)
             worker: Worker = worker_module.Worker(name, parts, frontier, info, queues, on_leases)
             return await self._run(worker)
@@ -544,11 +564,11 @@ class JobBuilder:
         return [open_output(target) for target in self.spec.outputs]
 
     async def _opened(self, worker: str, stores: Sequence[_StoreT]) -> Sequence[_StoreT]:
-        for number, store in enumerate(stores):
+        for count, store in enumerate(stores, 1):
             try:
                 await store.open(self._store_context(worker))
             except BaseException:
-                await close_all(stores[:number])
+                await close_all(stores[:count])
                 raise
         return stores
 
@@ -591,6 +611,29 @@ def _refuse_objects(kind: str, values: Mapping[str, Any], remedy: str) -> None:
                 remedy=remedy,
                 field=name,
             ) from None
+
+
+def _refuse_changed(arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments that worker processes would receive as other values, such as a date as text.
+
+    A tuple becomes a list.
+    """
+    for name, value in arguments.items():
+        received = msgspec.json.decode(msgspec.json.encode(value))
+        if received != _with_lists(value):
+            raise UsageError(
+                f"argument {name} is {with_article(type(value).__name__)}, which worker processes would receive as"
+                f" {received!r:.60}",
+                remedy="pass text, numbers, lists or dicts, and convert them in the spider's __init__",
+                field=name,
+            )
+
+
+def _with_lists(value: Any) -> Any:
+    """Return a value with lists in place of its tuples."""
+    if isinstance(value, (list, tuple)):
+        return [_with_lists(element) for element in value]
+    return {key: _with_lists(inner) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _takes_response(callback: Callable[..., Any]) -> bool:

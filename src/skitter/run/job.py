@@ -23,8 +23,10 @@ log = logging.getLogger("skitter.crawl")
 if TYPE_CHECKING:
     SpiderName = Any
     """A string. The constructor also accepts a class, but the field itself is always a string."""
+    TextOrPath = Any
+    """A string. The constructor also accepts a path."""
 else:
-    SpiderName = str
+    SpiderName = TextOrPath = str
 
 HOME = ".skitter"
 """Folder of all jobs, in the working directory."""
@@ -49,14 +51,14 @@ class JobSpec(msgspec.Struct, kw_only=True):
     arguments: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     """Settings that override the settings of the spider."""
-    outputs: list[str] = []
+    outputs: list[TextOrPath] = []
     frontier: str = "sqlite:"
     """The URL of the frontier. It is stored without secrets, like the URLs of outputs and proxies."""
     workers: int = 1
     queues: dict[str, int] = {}
     """The queues to serve, each with the number of its own worker processes. Queues with 0 share the ``workers``.
     Empty: the ``workers`` serve all queues."""
-    home: str = HOME
+    home: TextOrPath = HOME
     reads_references: bool = True
     """Whether ``env:NAME`` and ``file:PATH`` in arguments, headers and proxies are replaced by the secrets they refer to. A
     service does not allow this, because its callers could read its environment and its files."""
@@ -76,6 +78,12 @@ class JobSpec(msgspec.Struct, kw_only=True):
                 f"outputs of job {self.job!r} is not a list: {str(outputs)!r:.80}",
                 remedy=f"write outputs=[{str(outputs)!r:.80}]",
                 field="outputs",
+            )
+        if not isinstance(self.workers, int) or self.workers < 1:
+            raise UsageError(
+                f"workers of job {self.job!r} is {self.workers!r}",
+                remedy="give an integer, 1 or more",
+                field="workers",
             )
         # A program may pass paths.
         self.outputs, self.spider, self.home = [*map(str, outputs)], str(self.spider), str(self.home)
@@ -127,8 +135,8 @@ class JobFolder:
     def __init__(self, job: str, home: str | Path = HOME) -> None:
         if not is_job_name(job):
             raise UsageError(
-                f"invalid job name: {job!r}",
-                remedy="use letters, digits, dots, dashes and underscores",
+                f"invalid job name: {job!r:.120}",
+                remedy="use at most 100 letters, digits, dots, dashes and underscores; the first is a letter or a digit",
                 field="job",
             )
         self.job = job
@@ -364,7 +372,11 @@ def _compared(spec: JobSpec, field: str) -> Any:
 
         return location_of(spec.frontier)
     value = getattr(spec, field)
-    return {k: v for k, v in value.items() if not is_secret_name(k)} if field == "arguments" else value
+    if field != "arguments":
+        return value
+    plain = {k: v for k, v in value.items() if not is_secret_name(k)}
+    # A program may pass dates and tuples, which are stored as JSON.
+    return msgspec.json.decode(msgspec.json.encode(plain, enc_hook=repr))
 
 
 def all_jobs(home: str | Path = HOME) -> Iterator[JobFolder]:

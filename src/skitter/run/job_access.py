@@ -450,7 +450,7 @@ async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset
         before = await frontier.control.settings_changes()
         kept = SettingsChanges(domain_limits=before.domain_limits, shared_cookies=before.shared_cookies)
         changes = changes.over(kept)
-    return await frontier.control.change_settings(changes, reset)
+    return await frontier.control.change_settings(changes, reset=reset)
 
 
 def changes_of(values: Mapping[str, Any]) -> SettingsChanges:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import smtplib
 import ssl
+from contextlib import suppress
 from email.message import EmailMessage
+from email.utils import formatdate, make_msgid, parseaddr
 from ipaddress import ip_address
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from skitter.errors import SettingsError, SkitterError
+from skitter.errors import FetchError, SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import FetchError
 from skitter.fetch.http import HttpFetcher
 from skitter.monitors import Verdict, describe
 from skitter.request import Request
 from skitter.run.passes import PassRecord
 from skitter.secrets import referenced_secret, shown_url
 from skitter.settings import Settings
+from skitter.web.urls import normalize
 
 log = logging.getLogger("skitter.monitors")
 
@@ -28,6 +31,8 @@ _ATTEMPTS = 3
 _PAUSE = 1.0
 """Seconds before the second attempt. Doubles with each further attempt."""
 _TIMEOUT = 15.0
+_ADDRESSES = r"[^\s@,?]+@[^\s@,?]+(?:,[^\s@,?]+@[^\s@,?]+)*"
+"""One or more email addresses, as a pattern for the text after ``mailto:``."""
 
 
 class NotificationError(SkitterError):
@@ -53,22 +58,30 @@ def check_targets(settings: Settings) -> None:
     for place, target in enumerate(settings.notify):
         text = referenced_secret(target, f"notify[{place}]")
         scheme, _, rest = text.partition(":")
-        if scheme == "mailto" and "@" in rest and rest.isprintable() and " " not in rest:
+        if scheme == "mailto" and rest.isprintable() and re.fullmatch(_ADDRESSES, rest):
             continue
-        if scheme not in {"http", "https"} or not urlsplit(text).hostname:
+        if scheme not in {"http", "https"} or normalize(text) is None:
             raise SettingsError(
                 f"cannot report to {shown_url(text)!r:.80}",
                 remedy="give https://HOST/PATH, or mailto:NAME@HOST",
                 field=f"notify[{place}]",
             )
     if any(referenced_secret(target, "notify").startswith("mailto:") for target in settings.notify):
-        server = urlsplit(referenced_secret(settings.smtp_url, "smtp_url"))
-        if server.scheme not in {"smtp", "smtps"} or not server.hostname:
-            raise SettingsError(
-                f"invalid mail server {shown_url(server.geturl())!r:.80}",
-                remedy="write smtp://HOST:PORT or smtps://HOST",
-                field="smtp_url",
-            )
+        _mail_server(settings)
+
+
+def _mail_server(settings: Settings) -> SplitResult:
+    """Return the URL of the mail server. Raises :class:`~skitter.errors.SettingsError`."""
+    text = referenced_secret(settings.smtp_url, "smtp_url")
+    with suppress(ValueError):  # an invalid host, or an invalid port
+        server = urlsplit(text)
+        if server.scheme in {"smtp", "smtps"} and server.hostname and server.port != 0:
+            return server
+    raise SettingsError(
+        f"invalid mail server {shown_url(text)!r:.80}",
+        remedy="write smtp://HOST:PORT or smtps://HOST",
+        field="smtp_url",
+    )
 
 
 def _connect(scheme: str, host: str, port: int | None, context: ssl.SSLContext) -> smtplib.SMTP:
@@ -162,11 +175,14 @@ class Notifier:
         message = EmailMessage()
         violated = record.violated
         message["Subject"] = f"skitter: job {self._job} violates {len(violated)} of its monitors"
-        message["From"], message["To"] = self._settings.mail_from, address
+        sender = self._settings.mail_from
+        message["From"], message["To"], message["Date"] = sender, address, formatdate()
+        # Large mail services refuse mails without it.
+        message["Message-ID"] = make_msgid(domain=parseaddr(sender)[1].rpartition("@")[2] or "localhost")
         lines = [describe(verdict) for verdict in violated]
         message.set_content("\n".join([f"Pass {record.number} of job {self._job} violates:", "", *lines, ""]))
-        server = urlsplit(referenced_secret(self._settings.smtp_url, "smtp_url"))
-        assert server.hostname is not None, "check_targets has checked it"
+        server = _mail_server(self._settings)
+        assert server.hostname is not None, "it was checked"
         context = ssl.create_default_context(cafile=self._settings.ca_file or None)
         with _connect(server.scheme, server.hostname, server.port, context) as client:
             client.ehlo()

@@ -206,8 +206,8 @@ class JobOutputs:
             if not fingerprints or not output.is_keyed:
                 continue
             store = output.store()
-            await store.open(StoreContext(context.job, "parent", context.directory, context.durability))
             try:
+                await store.open(StoreContext(context.job, "parent", context.directory, context.durability))
                 for start in range(0, len(fingerprints), _REMOVED_AT_ONCE):
                     gone = fingerprints[start : start + _REMOVED_AT_ONCE]
                     await store.write([ItemGroup(fingerprint, []) for fingerprint in gone])

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from skitter.errors import SkitterError, UsageError
-from skitter.fetch.contract import UNCONDITIONAL, FetchError, ProtocolError
+from skitter.errors import FetchError, RedirectError, SkitterError, UsageError
+from skitter.fetch.contract import UNCONDITIONAL, ProtocolError
 from skitter.fetch.robots import Deferred
 from skitter.fetch.robots_cache import RobotsCache
 from skitter.frontier.records import JobInfo
@@ -23,7 +23,7 @@ from skitter.secrets import authorization_of_userinfo
 from skitter.web.headers import REDIRECTS
 from skitter.web.urls import normalize, remedy_without_scheme, split_userinfo
 from skitter.worker.callbacks import CallbackRunner, describe
-from skitter.worker.retry import RedirectError, redirected
+from skitter.worker.retry import redirected
 
 
 class PageFetcher:
@@ -52,7 +52,7 @@ class PageFetcher:
     async def fetch(self, request: Request | str) -> Response:
         """Fetch a page. Any status is a response.
 
-        Raises :class:`~skitter.fetch.contract.FetchError` if the server does not respond, and
+        Raises :class:`~skitter.errors.FetchError` if the server does not respond, and
         :class:`~skitter.errors.UsageError` for an invalid URL or a URL that robots.txt forbids.
         """
         request = Request(request) if isinstance(request, str) else request
@@ -115,7 +115,7 @@ class CallbackFailed(SkitterError):
 async def try_callback(spec: JobSpec, request: Request | None) -> CallbackTrial:
     """Fetch one page, call its callback, and return the results. Nothing is stored, and hooks do not run.
 
-    ``request``: ``None`` for the first request of the spider. Raises :class:`~skitter.fetch.contract.FetchError`,
+    ``request``: ``None`` for the first request of the spider. Raises :class:`~skitter.errors.FetchError`,
     :class:`CallbackFailed` and other :class:`~skitter.errors.SkitterError`.
     """
     builder = await asyncio.to_thread(JobBuilder, spec)

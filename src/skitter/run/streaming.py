@@ -11,8 +11,7 @@ from typing import Any
 
 from skitter._utils.concurrency import LoopThread
 from skitter._utils.visible import visible
-from skitter.errors import CrawlFailed
-from skitter.fetch.contract import FetchError
+from skitter.errors import CrawlFailed, FetchError, StatusError
 from skitter.request import Request
 from skitter.response import Response
 from skitter.run.builder import RunOverrides
@@ -22,7 +21,6 @@ from skitter.run.process import new_event_loop
 from skitter.secrets import shown_url
 from skitter.spider import Spider
 from skitter.worker.callbacks import describe
-from skitter.worker.retry import StatusError
 
 _WAITING_PAGES = 64
 """Number of pages whose items may wait for the consumer before the crawl waits."""
@@ -90,10 +88,11 @@ def iter_items(
 ) -> Generator[Any, None, None]:
     """Crawl with a spider, and yield its items: :func:`stream` for programs without an event loop.
 
-    The crawl runs in its own thread, so it also works where an event loop is already running, as in a notebook.
+    The crawl runs in its own thread, so it also works where an event loop is already running, as in a notebook. Ctrl-C ends
+    the crawl after its requests in progress.
     """
     loop = LoopThread("skitter", new_event_loop())
-    items = stream(spider, arguments=arguments, settings=settings, watcher=watcher)
+    items: Any = stream(spider, arguments=arguments, settings=settings, watcher=watcher)
 
     async def step() -> Any:
         return await anext(items, _END)
@@ -106,8 +105,10 @@ def iter_items(
         while (item := loop.run(step())) is not _END:
             yield item
     finally:
-        loop.run(close())
-        loop.stop()
+        # A second Ctrl-C does not wait for the crawl, which ends in its thread.
+        if not items.ag_running:
+            loop.run(close())
+            loop.stop()
 
 
 def _reason_of(error: BaseException) -> str:

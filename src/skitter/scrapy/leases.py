@@ -14,7 +14,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 import scrapy
 from itemadapter import ItemAdapter
@@ -248,8 +248,11 @@ class ScrapyLeases:
         if latency is not None and not held.inflight.fetched:
             FETCH.observe(counters, latency)
         if response.status in THROTTLED:
-            wait = response.headers.get("Retry-After")
-            seconds = None if wait is None else parse_retry_after(wait.decode("latin-1"), time.time())
+            wait, date = (
+                value.decode("latin-1") if (value := response.headers.get(name)) else None
+                for name in ("Retry-After", "Date")
+            )
+            seconds = parse_retry_after(wait, date)
             held.inflight.finish_fetch(latency, refused=True, retry_after=seconds)
         else:
             held.inflight.finish_fetch(latency)
@@ -458,7 +461,8 @@ class ScrapyLeases:
             )
 
 
-_LEASES: WeakKeyDictionary[Crawler, ScrapyLeases] = WeakKeyDictionary()
+_LEASES: WeakValueDictionary[Crawler, ScrapyLeases] = WeakValueDictionary()
+"""The downloader of a crawler holds its leases."""
 
 
 def leases_of(crawler: Crawler) -> ScrapyLeases:

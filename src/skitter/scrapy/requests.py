@@ -222,7 +222,9 @@ class RequestCodec:
             else:  # `skitter add` wrote it
                 fields |= {"headers": stored.headers, "meta": stored.meta, "cb_kwargs": stored.cb_kwargs}
             if "_class" in fields:
-                _check_class(fields["_class"], issubclass(load_object(fields["_class"]), scrapy.Request))
+                _check_class(
+                    fields["_class"], is_allowed=issubclass(load_object(fields["_class"]), scrapy.Request)
+                )
             return request_from_dict(fields, spider=self._spider)
         except Exception as error:
             raise UndecodableRecord(
@@ -281,10 +283,10 @@ def _unpack(code: int, data: memoryview) -> Any:
     is_item = isinstance(kind, type) and (
         issubclass(kind, scrapy.Item) or dataclasses.is_dataclass(kind) or ItemAdapter.is_item_class(kind)
     )
-    _check_class(name, is_item)
+    _check_class(name, is_allowed=is_item)
     return kind(**fields)
 
 
-def _check_class(name: str, is_allowed: bool) -> None:
+def _check_class(name: str, *, is_allowed: bool) -> None:
     if not is_allowed:
         raise UndecodableRecord(f"{name} is neither a request nor an item")

@@ -73,10 +73,8 @@ class Scheduler(BaseScheduler):
     async def _open(self) -> None:
         leases = self._leases
         if self._stats is not None:
-            for name in (
-                "enqueued",
-                "dequeued",
-            ):  # user code compares them with limits, and a resumed run may enqueue nothing first
+            # User code compares them with limits, and a resumed run may enqueue nothing first.
+            for name in ("enqueued", "dequeued"):
                 self._stats.inc_value(f"scheduler/{name}", 0)
         self._engine = engine = EngineSlot(self._crawler, leases.engine_is_done)
         leases.wake, leases.process_in_pipelines = engine.wake, engine.process_item

@@ -33,6 +33,7 @@ class ScrapyWorker:
     def __init__(
         self,
         leases: ScrapyLeases,
+        *,
         settings: Settings,
         name: str,
         frontier: Frontier,

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from skitter._utils.limited_process import limit_memory
-from skitter.errors import SkitterError
-from skitter.fetch.contract import FetchError
+from skitter.errors import FetchError, SkitterError
 from skitter.request import Request
 from skitter.run.job import JobSpec
 from skitter.run.page_fetcher import try_callback

@@ -62,12 +62,22 @@ class RunProcess:
         finally:
             os.close(writer)
         log_pipe.listen()
-        assert process.stdin is not None
+        run = cls(job, attempt, RunFolder(command.spec), process, reader, log_pipe)
+        try:
+            await run._send(command)
+        except BaseException:
+            run._signal(signal.SIGKILL)
+            await run.wait()
+            raise
+        return run
+
+    async def _send(self, command: RunCommand) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
         with contextlib.suppress(ConnectionError):
-            process.stdin.write(msgspec.json.encode(command))
-            await process.stdin.drain()
-        process.stdin.close()
-        return cls(job, attempt, RunFolder(command.spec), process, reader, log_pipe)
+            stdin.write(msgspec.json.encode(command))
+            await stdin.drain()
+        stdin.close()
 
     @property
     def status(self) -> int | None:

@@ -134,7 +134,7 @@ class Store(Protocol):
         """How many items the store prefers in one write; ``None`` if no page should wait for others."""
 
     async def open(self, context: StoreContext) -> None:
-        """Prepare to write. Raises :class:`~skitter.errors.StoreError` with a remedy."""
+        """Prepare to write. May be called again after a failure. Raises :class:`~skitter.errors.StoreError` with a remedy."""
 
     async def write(self, groups: Sequence[ItemGroup]) -> Sequence[OutputRange | GroupError | None]:
         """Make the items durable; return one entry for each group, in order.
@@ -146,7 +146,7 @@ class Store(Protocol):
         """
 
     async def close(self) -> None:
-        """Write buffered data and release all resources."""
+        """Write buffered data and release all resources. Also called if :meth:`open` has failed."""
 
 
 class ArchiveStore(Store, Protocol):

@@ -23,6 +23,10 @@ _REASONS = {
     errno.ENOENT: ("the folder does not exist", "create the folder first, or choose another location"),
     errno.ENOTDIR: ("a part of the path is a file, not a folder", "choose another location"),
     errno.ENAMETOOLONG: ("the name is too long", "choose a shorter name"),
+    errno.EBUSY: (
+        "it is a mount point, which cannot be replaced",
+        f"mount its folder instead of the file, {_RETRY}",
+    ),
     errno.EIO: ("the disk reports an error", f"check the disk, {_RETRY}"),
 }
 

@@ -110,9 +110,7 @@ class PartFileStore:
             folder.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             if self._synced:
-                sync_folder(folder)
-                sync_folder(folder.parent)
-                sync_folder(folder.parent.parent)
+                self._sync_folders()
         except FileExistsError as error:
             raise StoreError(
                 f"the part file {self._path} already exists: two workers have the same name",
@@ -120,6 +118,16 @@ class PartFileStore:
             ) from error
         except OSError as error:
             raise disk_error(error, self._path) from error
+
+    def _sync_folders(self) -> None:
+        folder = self._path.parent
+        try:
+            for parent in (folder, folder.parent, folder.parent.parent):
+                sync_folder(parent)
+        except OSError:
+            self._close()
+            self._path.unlink(missing_ok=True)  # so that another attempt to open the store can succeed
+            raise
 
     def _append(self, data: bytes) -> int:
         if self._broken:

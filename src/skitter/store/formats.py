@@ -203,14 +203,31 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def _xml_element(name: str, value: Any) -> str:
-    if isinstance(value, dict):
-        inner = "".join(
-            _xml_element(re.sub(_BAD_IN_NAME, "_", key) or "_", element) for key, element in value.items()
-        )
-    elif isinstance(value, list):
-        inner = "".join(_xml_element("value", element) for element in value)
-    elif isinstance(value, str):
-        inner = re.sub(_BAD_IN_XML, "\ufffd", value).translate(_ESCAPES)
-    else:
-        inner = "" if value is None else msgspec.json.encode(value).decode()
-    return f"<{name}>{inner}</{name}>"
+    """Return an element. Uses a stack of its own, because items may be nested deeper than calls of Python."""
+    parts: list[str] = []
+    waiting: list[str | tuple[str, Any]] = [
+        (name, value)
+    ]  # end tags, and elements that are still to be written
+    while waiting:
+        latest = waiting.pop()
+        if isinstance(latest, str):
+            parts.append(latest)
+            continue
+        tag, content = latest
+        if isinstance(content, dict):
+            inner = [(re.sub(_BAD_IN_NAME, "_", key) or "_", element) for key, element in content.items()]
+        elif isinstance(content, list):
+            inner = [("value", element) for element in content]
+        else:
+            parts.append(f"<{tag}>{_xml_text(content)}</{tag}>")
+            continue
+        parts.append(f"<{tag}>")
+        waiting.append(f"</{tag}>")
+        waiting.extend(reversed(inner))
+    return "".join(parts)
+
+
+def _xml_text(value: Any) -> str:
+    if isinstance(value, str):
+        return re.sub(_BAD_IN_XML, "\ufffd", value).translate(_ESCAPES)
+    return "" if value is None else msgspec.json.encode(value).decode()

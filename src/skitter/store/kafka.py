@@ -174,12 +174,12 @@ class KafkaDriver:
         """Send all items, and wait until all replicas in sync have them."""
         try:
             with self._translated_errors():
-                return await self._put(await self._connected(), pages)
+                return await self._put(pages)
         except BaseException:
             await self.close()
             raise
 
-    async def _put(self, producer: AIOKafkaProducer, pages: Sequence[PageItems]) -> list[str]:
+    async def _put(self, pages: Sequence[PageItems]) -> list[str]:
         refusals = [""] * len(pages)
         owners = [index for index, page in enumerate(pages) for _ in page.items]
         messages = [
@@ -187,20 +187,33 @@ class KafkaDriver:
             for page in pages
             for number, item in enumerate(page.items)
         ]
-        outcomes = await self._send(producer, messages)
-        for owner, message, outcome in zip(owners, messages, outcomes, strict=True):
-            last = outcome
-            # Another message of the same batch may have caused it.
-            if isinstance(last, MessageSizeTooLargeError):
-                [last] = await self._send(producer, [message])
-            if isinstance(last, MessageSizeTooLargeError):
-                refusals[owner] = "a message is larger than the limit of the broker"
-            elif isinstance(last, BaseException):
-                raise last
+        outcomes = await self._send(messages)
+        too_large = [
+            index for index, outcome in enumerate(outcomes) if isinstance(outcome, MessageSizeTooLargeError)
+        ]
+        if too_large:
+            # The broker also refuses what an idempotent producer sends after a message that was too large.
+            others = [
+                message
+                for message, outcome in zip(messages, outcomes, strict=True)
+                if isinstance(outcome, BaseException) and not isinstance(outcome, MessageSizeTooLargeError)
+            ]
+            await self.close()
+            outcomes = await self._send(others)
+        _raise_first(outcomes)
+        for index in too_large:
+            # Another message of the same batch may have caused the error.
+            outcomes = await self._send([messages[index]])
+            if isinstance(outcomes[0], MessageSizeTooLargeError):
+                refusals[owners[index]] = "a message is larger than the limit of the broker"
+                await self.close()
+            else:
+                _raise_first(outcomes)
         return refusals
 
-    async def _send(self, producer: AIOKafkaProducer, messages: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send messages. Return the outcome of each, which is an exception if it failed."""
+    async def _send(self, messages: Sequence[tuple[bytes, bytes]]) -> list[Any]:
+        """Send keys and values. Return the outcome of each message, which is an exception if it failed."""
+        producer = await self._connected()
         sent = []
         try:
             for key, data in messages:
@@ -228,3 +241,9 @@ class KafkaDriver:
             ) from error
         except (KafkaError, OSError, TimeoutError) as error:
             raise Unavailable(one_line(error)) from error
+
+
+def _raise_first(outcomes: Sequence[Any]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

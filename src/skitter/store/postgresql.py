@@ -76,6 +76,8 @@ class TableOptions(msgspec.Struct, frozen=True):
 
 
 _MAX_NAME_BYTES = 63
+_SYSTEM_COLUMNS = frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"})
+"""Columns that every table has already (section 5.6 of PostgreSQL's manual)."""
 _TYPE_FOR = {
     "bool": "boolean",
     "int": "bigint",
@@ -113,7 +115,8 @@ RULES = ColumnRules(
 def column_of(field: str) -> str:
     """Return the column of a field: its own name, or a name with a hash if PostgreSQL does not allow it."""
     name = without_surrogates(field)
-    if "\0" not in name and name and name != ID_COLUMN and len(name.encode()) <= _MAX_NAME_BYTES:
+    is_taken = name == ID_COLUMN or name in _SYSTEM_COLUMNS
+    if "\0" not in name and name and not is_taken and len(name.encode()) <= _MAX_NAME_BYTES:
         return str(name)
     short = name.replace("\0", "\ufffd").encode()[: _MAX_NAME_BYTES - 9].decode(errors="ignore")
     return f"{short}_{xxhash.xxh32_hexdigest(name.encode())}"

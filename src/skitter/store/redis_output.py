@@ -16,6 +16,7 @@ In both cases, each item is pushed exactly once, even if any process is killed.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -369,7 +370,9 @@ class RedisOutput(Output):
         async with self._connected() as client:
             if fields := await _scan(partial(client.hscan, self._positions, match=f"{context.job}/*")):
                 await _in_time(client.hdel(self._positions, *fields))
-            for staged in await _scan(partial(client.scan, match=self._staged_key(f"{context.job}/*"))):
+            # The key may contain characters that have a meaning in patterns.
+            pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._staged_key(f"{context.job}/")) + "*"
+            for staged in await _scan(partial(client.scan, match=pattern)):
                 await _in_time(client.unlink(staged))
 
     def store(self) -> PartFileStore:

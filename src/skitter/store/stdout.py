@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import select
 from bisect import bisect_left, bisect_right
@@ -38,11 +39,13 @@ class StdoutOutput(Output):
     async def check(self, context: OutputContext) -> None:  # noqa: ARG002 - does not depend on the job
         """Raise :class:`~skitter.errors.StoreError` if standard output is closed."""
         try:
-            os.fstat(self._descriptor)
-        except OSError as error:
+            mode = fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+        except OSError:
+            mode = os.O_RDONLY
+        if mode == os.O_RDONLY:  # the command line replaces a closed stream by one that cannot be written
             raise StoreError(
                 "standard output is closed", remedy="name a file, such as -o items.jsonl", field="output"
-            ) from error
+            )
 
     def store(self) -> PartFileStore:
         """Return a new part file."""

@@ -87,8 +87,13 @@ class SiteServer(ServedOrigins):
 
     def __enter__(self) -> Self:
         sockets: list[socket.socket] = []
-        for number in range(self._ports):
-            sockets += _bind(self._addresses, self._port + number if self._port else 0)
+        try:
+            for number in range(self._ports):
+                sockets += _bind(self._addresses, self._port + number if self._port else 0)
+        except PortTaken:
+            for sock in sockets:
+                sock.close()
+            raise
         self.origins = tuple("{}:{}".format(*sock.getsockname()) for sock in sockets)
         self._loop = LoopThread("site-server")
         self._loop.run(self._listen(sockets))

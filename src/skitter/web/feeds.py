@@ -81,12 +81,12 @@ def _json_entry(item: dict[str, Any], base: str) -> FeedEntry:
     authors = item.get("authors")
     if not isinstance(authors, list):
         authors = [item.get("author")]
-    names = [str(author.get("name", "")) for author in authors if isinstance(author, dict)]
+    names = [str(author.get("name") or "") for author in authors if isinstance(author, dict)]
     tags = item.get("tags")
     return FeedEntry(
         _page_url(text("url", "external_url"), base), text("title"), text("id"),
         _time(text("date_published", "date_modified")), ", ".join(filter(None, names)),
-        text("content_html", "content_text", "summary"), tuple(map(str, tags)) if isinstance(tags, list) else (),
+        text("content_html", "content_text", "summary"), tuple(map(str, filter(None, tags))) if isinstance(tags, list) else (),
     )  # fmt: skip
 
 
@@ -308,18 +308,21 @@ def _not_a_feed(url: str) -> FeedError:
     return FeedError(f"{url} is not a feed", remedy="name an RSS, Atom or JSON Feed")
 
 
-def read_rows(text: str, delimiter: str = "") -> Iterator[dict[str, str]]:
+def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
     """Read CSV whose first row names the columns. Rows without any value are skipped.
 
     ``delimiter``: character between two values; empty: the most frequent one of comma, semicolon, tab and ``|`` in the first
-    row. Missing values are empty, and values without a column are dropped. Raises :class:`FeedError` for a value of more than
-    128 KiB, or more than 1,000 columns.
+    row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
+    column are dropped. Raises :class:`FeedError` for a value of more than 128 KiB, or more than 1,000 columns.
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
-    head = lines.readline()
+    quote = re.escape(quotechar)
+    head = re.sub(
+        f"{quote}[^{quote}]*(?:{quote}|$)", "", lines.readline()
+    )  # a name in quotes may contain delimiters
     lines.seek(0)
-    reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count))
+    reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count), quotechar=quotechar)
     try:
         names = [name.strip() for name in next(filter(None, reader), ())]
         if len(names) > _MAX_COLUMNS:

@@ -156,13 +156,13 @@ def parse_date(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def parse_retry_after(value: str | None, now: float) -> float | None:
+def parse_retry_after(value: str | None, date: str | None = None) -> float | None:
     """Return the delay of a ``Retry-After`` value in seconds (RFC 9110, 10.2.3).
 
     ``value``
         Seconds as digits, or an HTTP-date; ``None`` if there is no such header.
-    ``now``
-        Unix time to which a date is compared.
+    ``date``
+        The ``Date`` header, to which an HTTP-date is compared: both are by the clock of the server. Missing or invalid: now.
 
     The result is between 0 (a date in the past) and :data:`MAX_RETRY_AFTER`; ``None`` for a value of neither form.
     """
@@ -172,9 +172,14 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
     if value.isascii() and value.isdigit():
         return min(float(value[:_MAX_DIGITS]), MAX_RETRY_AFTER)
     try:
-        seconds = parse_date(value).timestamp() - now
+        until = parse_date(value).timestamp()
     except ValueError:
         return None
+    try:
+        now = parse_date(date or "").timestamp()
+    except ValueError:
+        now = time.time()
+    seconds = until - now
     return min(max(math.ceil(seconds), 0.0), MAX_RETRY_AFTER)
 
 

@@ -392,6 +392,19 @@ def is_public_suffix(domain: str) -> bool:
     return "." in domain and not is_ip(domain) and _suffixes().privatesuffix(domain) is None
 
 
+def ascii_domain(domain: str) -> str:
+    """Return a domain, or a glob of domains, as normalized URLs spell it: ``münchen.example`` as ``xn--mnchen-3ya.example``.
+
+    A label that is invalid or contains a wildcard is returned unchanged.
+    """
+    return domain if domain.isascii() else ".".join(map(_ascii_label, domain.split(".")))
+
+
+def _ascii_label(label: str) -> str:
+    url = None if label.isascii() or re.search(r"[*?[]", label) else normalize(f"http://{label}")
+    return label if url is None else host_of(url)
+
+
 def without_port(host: str) -> str:
     """Return a host of :func:`host_of` without its port."""
     name, colon, port = host.rpartition(":")

@@ -164,7 +164,7 @@ class InflightRequest:
         return grace is None or self._inflight.loop.time() - self.leased_at <= grace
 
     def report_connecting(self, seconds: float) -> None:
-        """Record the time that a new connection took. It is part of the fetch report."""
+        """Record the time until the request could be sent. It is part of the fetch report."""
         if not self.fetched:
             self._connecting = max(self._connecting, seconds)
 

@@ -129,7 +129,7 @@ class FileSink:
     async def write(self, data: bytes) -> None:
         """Write a part of the body.
 
-        Raises :class:`~skitter.fetch.contract.FetchError` for a file that cannot be used.
+        Raises :class:`~skitter.errors.FetchError` for a file that cannot be used.
         """
         await asyncio.to_thread(self._write, data)
 
@@ -294,7 +294,7 @@ class MediaPipeline:
     async def receive(self, page: Page, response: Response) -> bool:
         """Store a downloaded file, or record the response that the server sent instead.
 
-        Return ``False`` for an error status. Raises :class:`~skitter.worker.retry.RedirectError` for a redirect that
+        Return ``False`` for an error status. Raises :class:`~skitter.errors.RedirectError` for a redirect that
         cannot be followed.
         """
         download = page.download

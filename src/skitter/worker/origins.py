@@ -12,7 +12,8 @@ import time
 from collections import OrderedDict
 from enum import Enum
 
-from skitter.fetch.contract import FetchError, UnresolvedHost
+from skitter.errors import FetchError
+from skitter.fetch.contract import UnresolvedHost
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings

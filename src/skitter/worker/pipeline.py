@@ -20,20 +20,17 @@ from skitter.directives import Directives
 from skitter.errors import (
     CrawlFailed,
     DeferRequest,
+    FetchError,
     FrontierError,
     PageTooComplex,
+    RedirectError,
     RequestError,
     RetryRequest,
+    StatusError,
     StoreError,
     UndecodableRecord,
 )
-from skitter.fetch.contract import (
-    Aborted,
-    BodySink,
-    FetchError,
-    ProxyError,
-    fetch_with_hook,
-)
+from skitter.fetch.contract import Aborted, BodySink, ProxyError, fetch_with_hook
 from skitter.fetch.robots_rules import product_token
 from skitter.fetch.tdmrep import PATH as TDM_PATH
 from skitter.fetch.tdmrep import TdmFiles
@@ -68,9 +65,7 @@ from skitter.worker.origins import CONTACT_GRACE, Origins, OriginState
 from skitter.worker.page import FILE_CALLBACKS, Page, item_key_of
 from skitter.worker.retry import (
     DONE,
-    RedirectError,
     RetryDecision,
-    StatusError,
     allowed_retries,
     decide_after_failure,
     decide_after_status,
@@ -196,10 +191,7 @@ class RequestPipeline:
         except _Decided:
             inflight.finish_fetch()
         except RetryRequest as error:
-            await self._report_blocked(page, error)
-            page.forget_user_counts()
-            text = f"{_kind_of_user_code(page)}: {error}"
-            await self._failed(page, error, self._decide_failure(page, text, retryable=True))
+            await self._retry_requested(page, error, inflight)
         except FetchError as error:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
@@ -274,6 +266,13 @@ class RequestPipeline:
             log.warning("seed %s: %s", page.lease.url, reason)
         elif self._failed_seeds == _MAX_REPORTED_SEEDS + 1:
             log.warning("further seeds without a page are only counted")
+
+    async def _retry_requested(self, page: Page, error: RetryRequest, inflight: InflightRequest) -> None:
+        inflight.finish_fetch()
+        await self._report_blocked(page, error)
+        page.forget_user_counts()
+        text = f"{_kind_of_user_code(page)}: {error}"
+        await self._failed(page, error, self._decide_failure(page, text, retryable=True))
 
     async def _callback_failed(self, page: Page, error: BaseException) -> None:
         if isinstance(error, asyncio.CancelledError) and is_cancelled():
@@ -373,6 +372,8 @@ class RequestPipeline:
             await self._failed(page, error, RetryDecision(Resolution.FAILED, str(error)), is_settled=True)
         except _Decided:
             inflight.finish_fetch()
+        except RetryRequest as error:
+            await self._retry_requested(page, error, inflight)
         except FetchError as error:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
@@ -754,10 +755,14 @@ class RequestPipeline:
         return callback
 
     def _warn_of_blocking(self, page: Page, callback: Callable[..., Any], seconds: float) -> None:
-        if self._has_warned_of_blocking or not self.callbacks.blocks(callback):
+        lets_leases_expire = seconds > self._settings.lease_seconds
+        if not self.callbacks.blocks(callback) or (self._has_warned_of_blocking and not lets_leases_expire):
             return
         self._has_warned_of_blocking = True
-        text = "%s: callback %s took %.1f s, during which this worker did nothing else; set callback_threads"
+        text = "%s: callback %s took %.1f s, during which this worker did nothing else"
+        if lets_leases_expire:
+            text += " and its leases expired (lease_seconds), so its pages in progress are fetched again"
+        text += "; set callback_threads"
         log.warning(text, page.lease.url, page.request.callback or "parse", seconds)
 
     def _warn_of_cookies(self, request: Request, results: list[Any]) -> None:
@@ -909,7 +914,10 @@ class RequestPipeline:
     # --- decisions -------------------------------------------------------------------------------------
 
     def _continues(self, page: Page, action: HookAction, point: str) -> bool:
-        """Execute the action of a hook. Return whether processing continues."""
+        """Execute the action of a hook. Return whether processing continues.
+
+        Raises :class:`~skitter.errors.RetryRequest` if the hook asks for a retry and none is left.
+        """
         if action in {HookAction.CONTINUE, HookAction.IGNORE}:
             return True
         if action in {HookAction.STOP, HookAction.FAIL}:
@@ -918,11 +926,18 @@ class RequestPipeline:
                 raise _ReleaseLease
             return True
         if action is HookAction.RETRY:
-            page.finish(self._decide_failure(page, f"hook/{point}: asked for a retry", retryable=True))
+            decision = self._decide_failure(page, f"hook/{point}: asked for a retry", retryable=True)
+            if decision.resolution is Resolution.FAILED:
+                page.hook = point
+                raise RetryRequest("asked for a retry")
+            page.finish(decision)
         else:
             page.drop()
             page.count("refused/hook")
         return False
+
+    def _may_retry(self, page: Page) -> bool:
+        return page.lease.attempt < allowed_retries(self._settings, page.request)
 
     def _decide_failure(self, page: Page, error: str, *, retryable: bool) -> RetryDecision:
         return decide_after_failure(
@@ -982,7 +997,9 @@ class RequestPipeline:
                 page.drop()
                 page.count("errors/ignored")
                 return isinstance(error, StatusError)
-            if not self._continues(page, action, "on_error"):
+            if action is HookAction.RETRY and not self._may_retry(page):
+                pass  # the retry rules decide
+            elif not self._continues(page, action, "on_error"):
                 return False
         if not (is_final and page.request.errback is not None and await self._run_errback(page, error)):
             page.finish(decision)
@@ -1018,7 +1035,7 @@ def _retry_after(response: Response) -> float | None:
     """Return the number of seconds for which a throttling server asks to wait, if it does."""
     if response.status not in THROTTLED:
         return None
-    return parse_retry_after(response.header("retry-after") or None, time.time())
+    return parse_retry_after(response.header("retry-after") or None, response.header("date"))
 
 
 def _name(callback: object) -> str | None:

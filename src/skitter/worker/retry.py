@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from skitter.errors import RedirectError
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.secrets import is_secret_name
@@ -19,15 +20,6 @@ if TYPE_CHECKING:  # a process without workers does not need it
 
 _TRANSIENT = frozenset({408, 425, 500, 502, 504, 520, 521, 522, 523, 524})
 """Statuses that may be absent at the next attempt."""
-
-
-class StatusError(Exception):
-    """The server responded with an error status."""
-
-    def __init__(self, status: int, response: Response | None = None) -> None:
-        super().__init__(f"the server responded with {status}")
-        self.status = status
-        self.response = response
 
 
 class RetryDecision(msgspec.Struct, frozen=True):
@@ -108,10 +100,6 @@ _AUTHORIZATION = frozenset({"authorization", "proxy-authorization"})
 _OF_BODY = frozenset(
     {"content-encoding", "content-language", "content-length", "content-location", "content-type"}
 )
-
-
-class RedirectError(Exception):
-    """A redirect that cannot be followed. The message starts with its kind."""
 
 
 def redirected(request: Request, response: Response, limit: int) -> Request:

@@ -257,7 +257,7 @@ class Revisits:
             return False
         if page.memory is not None and response.status == NOT_MODIFIED:
             return True
-        digest = xxhash.xxh3_128_digest(response.body, response.status)
+        digest = xxhash.xxh3_128_digest(_without_time(response.body), response.status)
         if page.memory is not None and page.memory.digest == digest:
             return True
         page.new_memory = PageMemory(
@@ -434,6 +434,11 @@ def _read(memory: bytes) -> PageMemory:
     except msgspec.MsgspecError:
         return PageMemory()
     return found if found.version == MEMORY_VERSION else PageMemory()
+
+
+def _without_time(body: bytes) -> bytes:
+    """Return a body without the time at which a gzip file was made (RFC 1952, section 2.3.1): it is no part of the content."""
+    return body[:4] + body[8:] if body.startswith(b"\x1f\x8b") else body
 
 
 def _digest(item: Any) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from enum import Enum
 
-from skitter.fetch.contract import Fetcher, FetchError
+from skitter.errors import FetchError
+from skitter.fetch.contract import Fetcher
 from skitter.fetch.robots import Deferred, RobotsSettings
 from skitter.fetch.robots_cache import RobotsCache
 from skitter.fetch.robots_rules import RobotsPolicy
@@ -65,7 +66,7 @@ class RobotsGate:
         """Decide whether a URL may be fetched with this lease, or return the error of its robots.txt.
 
         Fetches robots.txt if necessary, within ``timeout`` seconds. Raises
-        :class:`~skitter.fetch.contract.FetchError` if the origin does not respond.
+        :class:`~skitter.errors.FetchError` if the origin does not respond.
         """
         lease = inflight.lease
         policy = self._cache.known(url)

@@ -76,9 +76,10 @@ class RoutedStores:
         """The other stores of each route. If one cannot be opened, the next page of the route tries again."""
 
     @property
-    def opened(self) -> list[Store]:
-        """All stores that were opened."""
-        return [store for stores in self._stores.values() for store in stores]
+    def stores(self) -> list[Store]:
+        """All stores, also those that could not be opened."""
+        routes = (*self._stores.values(), *self._unopened.values())
+        return [store for stores in routes for store in stores]
 
     async def group(
         self, default: Sequence[Store], pages: Sequence[Page], done: Iterable[int]
@@ -141,7 +142,7 @@ class ItemWriter:
 
     async def close(self) -> None:
         """Close all stores."""
-        routed = () if self._routed is None else self._routed.opened
+        routed = () if self._routed is None else self._routed.stores
         await close_all([*self._stores, *self._archives, *routed])
 
     @property

@@ -37,8 +37,8 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from skitter._utils.redaction import Redactor
 from skitter._version import VERSION
-from skitter.errors import UsageError
-from skitter.fetch.contract import FetchError, FetchPhases
+from skitter.errors import FetchError, UsageError
+from skitter.fetch.contract import FetchPhases
 from skitter.frontier.records import Lease, Outcome, Resolution
 from skitter.request import Request
 from skitter.response import Response

@@ -73,7 +73,10 @@ class ConnectionPool:
         addresses = {*self._named, *await self._find(required=not self._named)}
         outcomes = await asyncio.gather(*map(self._connect, addresses), return_exceptions=True)
         if addresses and not self.connections:
-            raise next(outcome for outcome in outcomes if isinstance(outcome, BaseException))
+            failures = (outcome for outcome in outcomes if isinstance(outcome, BaseException))
+            where = ", ".join(f"{host}:{port}" for host, port in addresses)
+            # Connections may also have been opened and have ended since.
+            raise next(failures, ConnectionFailed(f"nsqd {where}: the connection has ended"))
         self._keep(addresses)
         if self._lookups:
             self._polling = asyncio.create_task(self._poll_forever())

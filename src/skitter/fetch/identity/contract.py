@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 
 from skitter._utils.notes import Notes
-from skitter.errors import SettingsError, SkitterError
+from skitter.errors import FetchError, SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import Fetcher, FetchError, ProxyError
+from skitter.fetch.contract import Fetcher, ProxyError
 from skitter.fetch.cookie_jar import CookieJar
 from skitter.request import Request
 from skitter.response import Response

@@ -14,13 +14,12 @@ import xxhash
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import BLOCKED, Notes
-from skitter.errors import SkitterError
+from skitter.errors import FetchError, SkitterError
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     Aborted,
     Fetcher,
     FetcherCapabilities,
-    FetchError,
     HeaderHook,
     ProxyError,
     SendPermit,

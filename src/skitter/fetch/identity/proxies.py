@@ -21,8 +21,8 @@ from typing import Literal
 import xxhash
 
 from skitter._utils.concurrency import cancel_and_wait
-from skitter.errors import SkitterError
-from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, FetchError, ProxyError, TimedOut
+from skitter.errors import FetchError, SkitterError
+from skitter.fetch.contract import BehindProxy, ConnectError, Disconnected, ProxyError, TimedOut
 from skitter.fetch.identity.contract import NoProxyAvailable, SourceError
 from skitter.fetch.identity.proxy_lists import ProxyList, label
 from skitter.request import Request

@@ -11,9 +11,9 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from skitter.errors import SettingsError
+from skitter.errors import FetchError, SettingsError
 from skitter.fetch.address_guard import AddressGuard
-from skitter.fetch.contract import UNCONDITIONAL, Fetcher, FetchError
+from skitter.fetch.contract import UNCONDITIONAL, Fetcher
 from skitter.fetch.identity.contract import SourceContext, SourceError, existing_file
 from skitter.request import Request
 

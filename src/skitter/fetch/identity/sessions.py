@@ -20,8 +20,8 @@ from typing import Any
 import msgspec
 
 from skitter._utils.notes import Notes
-from skitter.errors import SettingsError
-from skitter.fetch.contract import FetchError, ProxyError
+from skitter.errors import FetchError, SettingsError
+from skitter.fetch.contract import ProxyError
 from skitter.request import Request
 
 log = logging.getLogger("skitter.fetch")
@@ -110,12 +110,15 @@ class SessionPool:
         self._pool: list[Session] = []
         self._by_name: dict[str, Session] = {}
         self._named: OrderedDict[str, Session] = OrderedDict()
-        self._make: MakeIdentity
-        self._usable: IsUsable
+        self._make: MakeIdentity = lambda _request, _name: ({}, "")
+        self._usable: IsUsable = lambda _proxy: True
         self._notes: Notes | None = None
 
     def equip(self, make: MakeIdentity, usable: IsUsable, notes: Notes | None) -> None:
-        """Set how sessions get headers and proxies, and where they are shared (``None``: they are not)."""
+        """Set how sessions get headers and proxies, and where they are shared (``None``: they are not).
+
+        Without this call, sessions have neither, and are not shared.
+        """
         self._make = make
         self._usable = usable
         self._notes = notes

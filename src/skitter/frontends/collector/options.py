@@ -12,6 +12,7 @@ from skitter.errors import SettingsError
 from skitter.scope import EXACT, Scope
 from skitter.web.encoding import codec_of
 from skitter.web.headers import REDIRECTS
+from skitter.web.urls import ascii_domain
 
 ENVIRONMENT_PREFIX = "SKITTER_"
 """Prefix of the environment variables that override options."""
@@ -214,4 +215,4 @@ def _domain_pattern(domain: str) -> str:
             field="disallowed_domains",
         )
     below = "" if text.startswith(EXACT) else r"(?:[^/?#@:]+\.)?"
-    return rf"^https?://(?:[^/?#@]*@)?{below}{re.escape(name)}(?::\d+)?(?:[/?#]|$)"
+    return rf"^https?://(?:[^/?#@]*@)?{below}{re.escape(ascii_domain(name))}(?::\d+)?(?:[/?#]|$)"

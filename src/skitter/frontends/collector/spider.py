@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lxml import etree
 
 from skitter.browsing import PLAIN_BROWSING, Browsing
-from skitter.errors import NoSeeds, RetryRequest, SpiderError
+from skitter.errors import NoSeeds, RetryRequest, SpiderError, StatusError
 from skitter.frontends.collector.element import Element, XmlElement, select_xpath
 from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
@@ -22,7 +22,6 @@ from skitter.response import Response
 from skitter.spider import Spider
 from skitter.worker.callbacks import CallbackRunner, results_of
 from skitter.worker.hooks import HookAction
-from skitter.worker.retry import StatusError
 
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector

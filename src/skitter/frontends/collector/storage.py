@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from skitter._utils.concurrency import SingleThreadExecutor
-from skitter.fetch.contract import FetchError
+from skitter.errors import FetchError
 from skitter.fetch.cookie_jar import Cookie, CookieJar
 from skitter.fetch.cookies import CookieJars, cookie_header, given_cookies, site_of, store_cookies
 from skitter.links import Links, SkippedLinks

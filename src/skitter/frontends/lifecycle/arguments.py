@@ -150,14 +150,15 @@ def primary_domain(text: str) -> str:
     For example, ``https://news.bbc.co.uk:8080/x`` returns ``bbc.co.uk``. An IP address (also ``[::1]``) and a name without
     dots are returned unchanged. Names are normalized as in URLs (WHATWG).
 
-    Raises :class:`~skitter.errors.UsageError` for a text without a host, and for a public suffix such as ``co.uk``, which
-    would allow unrelated sites.
+    Raises :class:`~skitter.errors.UsageError` for a text that is not a URL with a host, and for a public suffix such as
+    ``co.uk``, which would allow unrelated sites.
     """
     url = normalize(text if "://" in text else f"http://{text}/")
-    host = "" if url is None else host_of(url)
-    if not host:
+    if url is None or not (host := host_of(url)):
         raise UsageError(
-            f"{text!r} has no host", remedy="write example.com, or a URL", field="allowed_domains"
+            f"{text!r:.200} is not a valid host or URL",
+            remedy="write example.com, or an absolute URL such as https://example.com/",
+            field="allowed_domains",
         )
     domain = registered_domain(host)
     if is_public_suffix(domain):

@@ -8,12 +8,18 @@ from collections import deque
 
 import msgspec
 
-from skitter.errors import RetryRequest, StoreError, UndecodableRecord, UsageError
-from skitter.fetch.contract import FetchError
+from skitter.errors import (
+    FetchError,
+    RedirectError,
+    RetryRequest,
+    StatusError,
+    StoreError,
+    UndecodableRecord,
+    UsageError,
+)
 from skitter.frontends.lifecycle.modules import ModuleError, ModuleKind
 from skitter.request import Request
 from skitter.worker.callbacks import describe
-from skitter.worker.retry import RedirectError, StatusError
 
 _MAX_LENGTH = 2000
 """Maximum length of a stored text in characters: the feed is limited in number and in size."""

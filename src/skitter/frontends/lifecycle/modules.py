@@ -11,12 +11,11 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
-from skitter.errors import RetryRequest, SkitterError, UsageError
+from skitter.errors import FetchError, RetryRequest, SkitterError, UsageError
 from skitter.fetch.contract import (
     UNCONDITIONAL,
     Fetcher,
     FetcherCapabilities,
-    FetchError,
     HeaderHook,
     SendPermit,
     UnsendableRequest,

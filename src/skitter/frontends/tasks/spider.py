@@ -21,6 +21,7 @@ from skitter.frontier.records import TASK
 from skitter.politeness import HostLimits
 from skitter.request import Request
 from skitter.response import Response
+from skitter.scope import EXACT, normalize_domain
 from skitter.spider import Spider
 from skitter.web.urls import host_of, normalize
 from skitter.worker.callbacks import run_callback
@@ -304,7 +305,7 @@ def _by_domain(tasks: Iterable[Task]) -> dict[str, list[HostLimits]]:
     found: dict[str, list[HostLimits]] = defaultdict(list)
     for task in tasks:
         for domain in task.bounds:
-            found[domain.lower()].append(task.limits)
+            found[normalize_domain(domain).removeprefix(EXACT)].append(task.limits)
     return {
         domain: limits
         for domain, limits in found.items()

@@ -36,14 +36,14 @@ class ClusterControl:
     async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
         """Change settings in the first partition, then set the result in the others."""
         first, *others = self._partitions.clients
-        changed = await first.frontier.control.change_settings(changes, reset)
+        changed = await first.frontier.control.change_settings(changes, reset=reset)
         await gather_all(client.frontier.control.change_settings(changed, reset=True) for client in others)
         self._partitions.touch()
         return changed
 
     async def drop_slot(self, slot: str, ban: bool = False) -> int:
         client = self._partitions.of_slot(slot)
-        dropped = await client.frontier.control.drop_slot(slot, ban)
+        dropped = await client.frontier.control.drop_slot(slot, ban=ban)
         client.touch()
         return dropped
 

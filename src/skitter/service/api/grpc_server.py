@@ -154,6 +154,11 @@ async def _chunks(
             await _abort(context, status, dict(start["headers"]) if start is not None else {}, problem)
         async for chunk in _body(sent):
             yield chunk
+        if not await call:
+            text = (
+                "the response is incomplete, because the service has failed; see its log, or repeat the call"
+            )
+            await context.abort(grpc.StatusCode.INTERNAL, text)
     finally:
         call.cancel()
         with suppress(asyncio.CancelledError):
@@ -165,12 +170,16 @@ async def _run(
     scope: dict[str, Any],
     receive: Callable[[], Awaitable[AsgiMessage]],
     sent: asyncio.Queue[AsgiMessage | None],
-) -> None:
+) -> bool:
+    """Make the HTTP call. Put the messages of its response and ``None`` into a queue. Return whether it has succeeded."""
+    has_succeeded = True
     try:
         await app(scope, receive, sent.put)
     except Exception:
         log.exception("a gRPC call failed")
+        has_succeeded = False
     await sent.put(None)
+    return has_succeeded
 
 
 async def _body(sent: asyncio.Queue[AsgiMessage | None]) -> AsyncIterator[bytes]:
