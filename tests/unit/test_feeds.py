@@ -95,6 +95,11 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(Response(URL, body=b"id,n\n'7,5',8\n").csv_rows(quotechar="'")) == [{"id": "7,5", "n": "8"}]
 
 
+@pytest.mark.parametrize("start", ["\r\n \r\n", "sep=;\r\n", "\ufeffSEP=;\n"])
+def test_the_delimiter_of_csv_may_follow_empty_lines_or_be_stated_before_the_names(start):
+    assert list(read_rows(f"{start}id;name\r\n1;a,b\r\n")) == [{"id": "1", "name": "a,b"}]
+
+
 def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():
     text = 'sku;Link;price\r\n1;https://shop.test/1;"9;50"\r\n2;/2;1\r\n3;;1\r\n'
     assert [entry.url for entry in read_sitemap(text.encode(), "https://shop.test/feed.csv")] == [

@@ -311,17 +311,21 @@ def _not_a_feed(url: str) -> FeedError:
 def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
     """Read CSV whose first row names the columns. Rows without any value are skipped.
 
-    ``delimiter``: character between two values; empty: the most frequent one of comma, semicolon, tab and ``|`` in the first
-    row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
+    ``delimiter``: character between two values; empty: the one that a line ``sep=`` before the names states, or the most
+    frequent one of comma, semicolon, tab and ``|`` in the first row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
     column are dropped. Raises :class:`FeedError` for a value of more than 128 KiB, or more than 1,000 columns.
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
     quote = re.escape(quotechar)
-    head = re.sub(
-        f"{quote}[^{quote}]*(?:{quote}|$)", "", lines.readline()
-    )  # a name in quotes may contain delimiters
-    lines.seek(0)
+    start = 0
+    while (head := lines.readline()) and not head.strip():
+        start = lines.tell()
+    if stated := _STATED_DELIMITER(head):
+        delimiter = delimiter or stated[1]
+    else:
+        lines.seek(start)
+    head = re.sub(f"{quote}[^{quote}]*(?:{quote}|$)", "", head)  # a name in quotes may contain delimiters
     reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count), quotechar=quotechar)
     try:
         names = [name.strip() for name in next(filter(None, reader), ())]
@@ -337,6 +341,8 @@ def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[
         raise FeedError(f"invalid CSV: {error}", remedy="read response.text instead") from error
 
 
+_STATED_DELIMITER = re.compile(r"sep=(.)\s*", re.IGNORECASE).fullmatch
+"""Matches a line that Excel reads and writes before the names."""
 _MAX_COLUMNS = 1_000
 """Maximum number of columns. Each row has a value for each column, so 100,000 columns and 20,000 rows of one character
 would take minutes."""
