@@ -455,7 +455,7 @@ class Response:
         """Read this feed (RSS, Atom or JSON Feed) entry by entry. Raises :class:`~skitter.web.feeds.FeedError`."""
         from skitter.web.feeds import read_feed  # noqa: PLC0415 - few spiders read feeds
 
-        return read_feed(self.body, self.url)
+        return read_feed(self.body, self.url, "" if self.is_json else self.encoding)
 
     def csv_rows(self, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
         """Read this CSV file row by row, as dicts with the names in its first row as keys.

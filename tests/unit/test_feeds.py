@@ -45,6 +45,28 @@ def test_links_of_atom_are_relative_to_the_base_of_their_entry():
     assert [entry.url for entry in read_sitemap(text.encode(), URL)] == urls
 
 
+ENCODINGS = {
+    "charset of the response": ("; charset=windows-1251", "", "cp1251", "Привет"),
+    "charset of the response before the declaration": ("; charset=windows-1251", "utf-8", "cp1251", "Привет"),
+    "utf-8 against the declaration": ("; charset=utf-8", "iso-8859-1", "utf-8", "Привет"),
+    "utf-8 that is declared as utf-16": ("", "utf-16", "utf-8", "Привет"),
+    "gb2312 with characters of gb18030": ("", "gb2312", "gb18030", "中文镕"),
+    "a label of browsers": ("", "x-sjis", "shift_jis", "日本"),
+    "latin1 with quotes of windows-1252": ("", "iso-8859-1", "cp1252", "“q”"),
+}
+
+
+@pytest.mark.parametrize(("charset", "declared", "codec", "title"), ENCODINGS.values(), ids=ENCODINGS)
+def test_a_feed_is_decoded_like_any_page(charset, declared, codec, title):
+    """RFC 7303, 3: the charset of the response precedes the declaration. Labels have the meaning of browsers."""
+    start = f'<?xml version="1.0" encoding="{declared}"?>' if declared else ""
+    text = f"{start}<rss><channel><item><title>{title}</title><link>/?q={title}</link></item></channel></rss>"
+    page = Response(URL, headers={"Content-Type": f"application/rss+xml{charset}"}, body=text.encode(codec))
+    (entry,) = page.feed()
+    assert entry.title == title == page.css("item title::text").get()
+    assert entry.url == Response(URL, body=b"").urljoin(f"/?q={title}")
+
+
 def test_xhtml_content_keeps_its_markup():
     entry = '<entry><content type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml"><b>x</b></div></content></entry>'
     (found,) = read_feed(f'<feed xmlns="http://www.w3.org/2005/Atom">{entry}</feed>'.encode(), URL)
@@ -71,6 +93,11 @@ def test_rows_of_csv_by_the_names_of_their_columns():
     assert list(read_rows("")) == []
     assert [row["id"] for row in Response(URL, body=b"id;n\n7;8\n").csv_rows()] == ["7"]
     assert list(Response(URL, body=b"id,n\n'7,5',8\n").csv_rows(quotechar="'")) == [{"id": "7,5", "n": "8"}]
+
+
+@pytest.mark.parametrize("start", ["\r\n \r\n", "sep=;\r\n", "\ufeffSEP=;\n"])
+def test_the_delimiter_of_csv_may_follow_empty_lines_or_be_stated_before_the_names(start):
+    assert list(read_rows(f"{start}id;name\r\n1;a,b\r\n")) == [{"id": "1", "name": "a,b"}]
 
 
 def test_a_csv_file_with_a_column_of_urls_is_a_sitemap():

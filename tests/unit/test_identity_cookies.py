@@ -11,6 +11,7 @@ import pytest
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter.errors import UndecodableRecord
+from skitter.fetch.cookie_jar import Cookie
 from skitter.fetch.cookies import CookieJars, NoCookies
 from skitter.fetch.identity.contract import SourceError
 from skitter.fetch.identity.cookies import CookieFile, CookieKeeper, JarCookies, SharedCookies, read_cookies
@@ -99,6 +100,53 @@ async def test_a_netscape_file_is_read_with_its_domains_paths_and_expiries(tmp_p
     assert await seen_by(
         await jars_of(path), "http://www.site.test/in/x", "https://www.site.test/", "http://other.site.test/", "http://else.test/"
     ) == [{"wide=1", "narrow=2"}, {"wide=1", "safe=3"}, {"wide=1"}, set()]  # fmt: skip
+
+
+LINES = {
+    "without a dot": (
+        "site.test\tTRUE\t/\tFALSE\t0\ta\t1",
+        Cookie("a", "1", "site.test", False, "/", False, None),
+    ),
+    "with a dot": (
+        ".site.test\tFALSE\t/\tFALSE\t0\ta\t1",
+        Cookie("a", "1", "site.test", False, "/", False, None),
+    ),
+    "in lower case": (
+        "site.test\tfalse\t/\ttrue\t0\ta\t1",
+        Cookie("a", "1", "site.test", True, "/", True, None),
+    ),
+    "for the session": (
+        "site.test\tFALSE\t/\tFALSE\t-1\ta\t1",
+        Cookie("a", "1", "site.test", True, "/", False, None),
+    ),
+    "with a fraction": (
+        f"site.test\tFALSE\t/\tFALSE\t{FAR}.5\ta\t1",
+        Cookie("a", "1", "site.test", True, "/", False, FAR),
+    ),
+    "without a value": (
+        "site.test\tFALSE\t/\tFALSE\t0\ta",
+        Cookie("a", "", "site.test", True, "/", False, None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "cookie"), LINES.values(), ids=LINES)
+def test_lines_of_other_programs_are_read_as_in_curl(tmp_path, line, cookie):
+    path = tmp_path / "cookies.txt"
+    path.write_text(f"{line}\n\n# a comment\n")  # without the first line that browsers write
+    assert read_cookies(path) == [cookie]
+
+
+@pytest.mark.parametrize(
+    "line", ["site.test FALSE / FALSE 0 sid secret", "a\tFALSE\t/\tFALSE\tnever\tsid\tsecret"]
+)
+def test_an_error_in_a_file_of_cookies_names_the_line_without_the_cookie(tmp_path, line, capfd):
+    path = tmp_path / "cookies.txt"
+    path.write_text(f"# Netscape HTTP Cookie File\n{line}\n")
+    with pytest.raises(SourceError, match=f"{path}: line 2 ") as caught:
+        read_cookies(path)
+    assert "secret" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("expiry", [FAR, FAR * 1000])

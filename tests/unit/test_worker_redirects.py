@@ -117,13 +117,15 @@ def test_the_target_does_not_have_the_lastmod_of_the_listed_url():
 )
 def test_credentials_stay_with_their_origin(url, location, authorization, cookies):
     """WHATWG Fetch, 4.4, HTTP-redirect fetch, step 13; an upgrade to https keeps the cookies of the host."""
-    headers = {"Authorization": "secret", "PROXY-authorization": "secret", "COOKIE": "a=b", "X-Other": "kept"}
+    headers = {
+        "Authorization": "secret", "PROXY-authorization": "secret", "COOKIE": "a=b", "X-Api-Key": "k", "X-Other": "kept"
+    }  # fmt: skip
     request = follow(location=location, url=url, headers=headers, cookies={"c": "d"})
     expected = {"X-Other": "kept"}
     if authorization:
         expected |= {"Authorization": "secret", "PROXY-authorization": "secret"}
     if cookies:
-        expected["COOKIE"] = "a=b"
+        expected |= {"COOKIE": "a=b", "X-Api-Key": "k"}
     assert (request.headers, request.cookies) == (expected, {"c": "d"} if cookies else {})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import logging
@@ -17,6 +18,7 @@ from lxml import etree
 
 from skitter.errors import SkitterError
 from skitter.html.limits import DEFAULT_MEMORY, check_json
+from skitter.web.encoding import detect
 from skitter.web.headers import parse_date
 from skitter.web.urls import normalize
 
@@ -45,14 +47,16 @@ class FeedEntry(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-def read_feed(body: bytes, url: str) -> Iterator[FeedEntry]:
+def read_feed(body: bytes, url: str, encoding: str = "") -> Iterator[FeedEntry]:
     """Read a feed. Relative URLs are resolved against ``url``, the address of the feed.
+
+    ``encoding``: Python codec of an XML feed; empty: the one that its beginning states or shows.
 
     Raises :class:`FeedError`, and :class:`~skitter.errors.PageTooComplex` for a JSON Feed whose values take too much memory.
     """
     if body.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{":
         return _json_entries(body, url)
-    return _xml_entries(body, url)
+    return _xml_entries(body, url, encoding or detect(body))
 
 
 def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
@@ -91,22 +95,36 @@ def _page_url(href: str, base: str) -> str:
     return found if found is not None and found.startswith(("http://", "https://")) else ""
 
 
+def decoded(pieces: Iterable[bytes], encoding: str) -> Iterator[str]:
+    """Decode text that arrives in pieces with a Python codec, without a byte order mark. Invalid bytes become U+FFFD."""
+    decoder = (codecs.lookup(encoding).incrementaldecoder or codecs.getincrementaldecoder("utf-8"))("replace")
+    texts = (decoder.decode(piece, not piece) for piece in chain(pieces, (b"",)))
+    found = filter(None, texts)
+    yield next(found, "").removeprefix("\ufeff")
+    yield from found
+
+
 def elements_of(
-    pieces: Iterable[bytes], url: str, roots: Container[str], wanted: Container[str], error: SkitterError
+    texts: Iterable[str], url: str, roots: Container[str], wanted: Container[str], error: SkitterError
 ) -> Iterator[etree._Element]:
-    """Yield the complete elements with the ``wanted`` names from XML that arrives in pieces.
+    """Yield the complete elements with the ``wanted`` names from XML that arrives in pieces, whatever encoding it declares.
 
     Each element is freed after it was yielded. Raises ``error`` if the root is not one of ``roots``, or if there are more
     than 50,000 elements inside of or before a wanted element, because they would fill the memory. Logs a warning if the
     document is damaged so that elements may be missing. ``url``: address of the document, for the warning.
     """
     parser = etree.XMLPullParser(
-        events=("start", "end"), recover=True, resolve_entities=False, no_network=True, huge_tree=False
+        events=("start", "end"),
+        recover=True,
+        resolve_entities=False,
+        no_network=True,
+        huge_tree=False,
+        encoding="utf-8",
     )
     unread = found = depth = 0
     is_known = False
-    for piece in _repaired_pieces(pieces):
-        parser.feed(piece)
+    for text in _repaired(texts):
+        parser.feed(text.encode("utf-8", "replace"))
         for event, element in parser.read_events():
             assert isinstance(element, etree._Element), "only elements have these events"  # noqa: SLF001 - its type
             is_known = is_known or name_of(element) in roots
@@ -149,22 +167,9 @@ def repaired_xml(text: str) -> str:
     return "".join(_repaired((text,)))
 
 
-def _repaired_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Repair XML that arrives in pieces; see :func:`repaired_xml`."""
-    pieces = iter(pieces)
-    first = next(pieces, b"")
-    if (
-        b"\0" in first[:4] or b"\x1b" in first
-    ):  # in UTF-16 and ISO-2022, the byte of `&` may belong to a letter
-        return chain((first,), pieces)
-    # One character for each byte. All characters with a meaning in XML are in ASCII.
-    texts = (piece.decode("latin-1") for piece in chain((first,), pieces))
-    return (text.encode("latin-1") for text in _repaired(texts))
-
-
 def _repaired(pieces: Iterable[str]) -> Iterator[str]:
     rest, end, kept, declares = "", "", 0, None
-    for piece in chain(pieces, ("",)):
+    for piece in chain(filter(None, pieces), ("",)):
         text, at = rest + piece, 0
         if declares is None:
             declares = "<!ENTITY" in text
@@ -230,9 +235,11 @@ def _number_of(reference: re.Match[str]) -> str:
     return f"&#38;{name};" if characters is None else "".join(f"&#{ord(sign)};" for sign in characters)
 
 
-def _xml_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
+def _xml_entries(body: bytes, url: str, encoding: str) -> Iterator[FeedEntry]:
     pieces = (body[start : start + (1 << 16)] for start in range(0, len(body), 1 << 16))
-    for element in elements_of(pieces, url, {"rss", "RDF", "feed"}, {"item", "entry"}, _not_a_feed(url)):
+    for element in elements_of(
+        decoded(pieces, encoding), url, {"rss", "RDF", "feed"}, {"item", "entry"}, _not_a_feed(url)
+    ):
         yield _xml_entry(element, url)
 
 
@@ -304,17 +311,21 @@ def _not_a_feed(url: str) -> FeedError:
 def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[dict[str, str]]:
     """Read CSV whose first row names the columns. Rows without any value are skipped.
 
-    ``delimiter``: character between two values; empty: the most frequent one of comma, semicolon, tab and ``|`` in the first
-    row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
+    ``delimiter``: character between two values; empty: the one that a line ``sep=`` before the names states, or the most
+    frequent one of comma, semicolon, tab and ``|`` in the first row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
     column are dropped. Raises :class:`FeedError` for a value of more than 128 KiB, or more than 1,000 columns.
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")
     quote = re.escape(quotechar)
-    head = re.sub(
-        f"{quote}[^{quote}]*(?:{quote}|$)", "", lines.readline()
-    )  # a name in quotes may contain delimiters
-    lines.seek(0)
+    start = 0
+    while (head := lines.readline()) and not head.strip():
+        start = lines.tell()
+    if stated := _STATED_DELIMITER(head):
+        delimiter = delimiter or stated[1]
+    else:
+        lines.seek(start)
+    head = re.sub(f"{quote}[^{quote}]*(?:{quote}|$)", "", head)  # a name in quotes may contain delimiters
     reader = csv.reader(lines, delimiter=delimiter or max(",;\t|", key=head.count), quotechar=quotechar)
     try:
         names = [name.strip() for name in next(filter(None, reader), ())]
@@ -330,6 +341,8 @@ def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[
         raise FeedError(f"invalid CSV: {error}", remedy="read response.text instead") from error
 
 
+_STATED_DELIMITER = re.compile(r"sep=(.)\s*", re.IGNORECASE).fullmatch
+"""Matches a line that Excel reads and writes before the names."""
 _MAX_COLUMNS = 1_000
 """Maximum number of columns. Each row has a value for each column, so 100,000 columns and 20,000 rows of one character
 would take minutes."""

@@ -17,7 +17,8 @@ import msgspec
 from lxml import etree
 
 from skitter.errors import SkitterError
-from skitter.web.feeds import FeedError, base_of, elements_of, name_of, read_feed, read_rows
+from skitter.web.encoding import detect
+from skitter.web.feeds import FeedError, base_of, decoded, elements_of, name_of, read_feed, read_rows
 from skitter.web.inflate import GZIP_MAGIC, InflateError, Inflater
 from skitter.web.urls import normalize
 
@@ -197,7 +198,7 @@ _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry | None]:
     error = SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
-    for element in elements_of(chain((head,), pieces), url, _ROOTS, _ENTRIES, error):
+    for element in elements_of(decoded(chain((head,), pieces), detect(head)), url, _ROOTS, _ENTRIES, error):
         yield _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
 
 

@@ -10,6 +10,7 @@ import msgspec
 from skitter.errors import RedirectError
 from skitter.frontier.records import Resolution
 from skitter.request import Request
+from skitter.secrets import is_secret_name
 from skitter.settings import Settings
 from skitter.web.headers import THROTTLED, url_in_header
 from skitter.web.urls import is_same_origin, may_carry_cookies, normalize
@@ -106,9 +107,9 @@ def redirected(request: Request, response: Response, limit: int) -> Request:
 
     301 and 302 change POST to GET, and 303 changes any method but HEAD to GET. Then the body is dropped, together with
     its headers. All other requests keep method and body. ``Authorization`` is not sent to another origin. Cookies of
-    the request are not sent to another origin either, except from http to https of the same host. Raises
-    :class:`RedirectError` for a missing or unparsable ``Location``, one that is not http(s), a loop, or a chain longer
-    than ``limit``.
+    the request, and headers whose names indicate a secret, such as ``X-Api-Key``, are not sent to another origin either,
+    except from http to https of the same host. Raises :class:`RedirectError` for a missing or unparsable ``Location``,
+    one that is not http(s), a loop, or a chain longer than ``limit``.
 
     If a browser has left a page for another one (``response.moved_to``), the other page is the target.
     """
@@ -166,8 +167,10 @@ def _next_hop(
     if becomes_get:
         changes.update(method="GET", body=b"")
         dropped |= _OF_BODY
-    dropped |= _unsent_elsewhere(response.url, target)
-    if "cookie" in dropped:
+    if not is_same_origin(response.url, target):
+        dropped |= _AUTHORIZATION
+    if not may_carry_cookies(response.url, target):
+        dropped |= {"cookie", *(name.lower() for name in request.headers if is_secret_name(name))}
         changes["cookies"] = {}
     if dropped and request.headers:
         changes["headers"] = {k: v for k, v in request.headers.items() if k.lower() not in dropped}
@@ -205,9 +208,3 @@ def _target_of(response: Response) -> str:
 
 def _becomes_get(method: str, status: int) -> bool:
     return (method == "POST" and status in {301, 302}) or (status == 303 and method not in {"GET", "HEAD"})
-
-
-def _unsent_elsewhere(source: str, target: str) -> frozenset[str]:
-    """Return the headers that are not sent to the target of a redirect, in lower case."""
-    dropped = frozenset() if is_same_origin(source, target) else _AUTHORIZATION
-    return dropped if may_carry_cookies(source, target) else dropped | {"cookie"}

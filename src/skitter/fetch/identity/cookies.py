@@ -8,7 +8,6 @@ cookies of the page that linked to it, on any machine, and workers never overwri
 from __future__ import annotations
 
 import asyncio
-import codecs
 import sqlite3
 import time
 from collections import OrderedDict
@@ -244,7 +243,7 @@ def read_cookies(path: str | Path) -> list[Cookie]:
         with path.open("rb") as file:
             is_database = file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
         return _of_database(path) if is_database else _of_text(path)
-    except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
+    except (OSError, ValueError, sqlite3.Error) as error:
         raise SourceError(
             f"cannot read the cookies of {path}: {error}",
             remedy="give a cookies.txt in Netscape format, or the cookies.sqlite of Firefox",
@@ -252,24 +251,39 @@ def read_cookies(path: str | Path) -> list[Cookie]:
         ) from error
 
 
-def _of_text(path: Path) -> list[Cookie]:
-    # http.cookiejar imports the HTTP client of the standard library. Few crawls have a file of cookies.
-    import tempfile  # noqa: PLC0415 - see above
-    from http.cookiejar import MozillaCookieJar  # noqa: PLC0415 - see above
+_HTTP_ONLY = "#HttpOnly_"
+_COLUMNS = 7
 
-    jar = MozillaCookieJar()
-    with tempfile.TemporaryDirectory(prefix="skitter-") as folder:
-        # The standard library treats a byte order mark, which editors on Windows write, as part of the first line.
-        copy = Path(folder) / "cookies.txt"
-        copy.write_bytes(path.read_bytes().removeprefix(codecs.BOM_UTF8))
-        jar.load(str(copy), ignore_discard=True, ignore_expires=True)
-    return [
-        # curl and browser extensions write 0 for no expiry
-        _cookie(
-            cookie.name, cookie.value or "", cookie.domain, cookie.path, cookie.secure, cookie.expires or None
-        )
-        for cookie in jar
-    ]
+
+def _of_text(path: Path) -> list[Cookie]:
+    """Read a file in Netscape format as tolerantly as curl. Errors name a line without its text, which is a secret."""
+    cookies, comments = [], ""
+    for number, text in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
+        line = text.removeprefix(_HTTP_ONLY)
+        if line.startswith("#"):
+            comments += line
+        elif line.strip():
+            cookies.append(_of_line(line, number))
+    if not cookies and "Cookie File" not in comments:
+        raise ValueError("it contains no cookies")
+    return cookies
+
+
+def _of_line(line: str, number: int) -> Cookie:
+    columns = line.split("\t")
+    if len(columns) == _COLUMNS - 1:
+        columns.append("")  # a cookie without a value
+    if len(columns) != _COLUMNS:
+        raise ValueError(f"line {number} does not have {_COLUMNS} columns that are separated by tabs")
+    domain, has_subdomains, path, secure, expires, name, value = columns
+    if has_subdomains.upper() == "TRUE" and not domain.startswith("."):
+        domain = f".{domain}"  # browsers write the dot, other programs leave it out
+    try:
+        # Programs write 0, -1 or nothing for no expiry.
+        seconds = max(0, int(float(expires or 0)))
+    except (ValueError, OverflowError):
+        raise ValueError(f"line {number} has no Unix time in its fifth column") from None
+    return _cookie(name, value, domain, path, secure.upper() == "TRUE", seconds or None)
 
 
 def _of_database(path: Path) -> list[Cookie]:
