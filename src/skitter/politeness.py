@@ -165,7 +165,8 @@ class Politeness:
         self.rules = tuple(rules)
         self.queues = dict(queues or {})
         self._patterns = [rule.pattern() for rule in self.rules]
-        self._unit = unit
+        self.unit = unit
+        """The kind of slots for hosts that no rule matches."""
         self.domains: dict[str, HostLimits] = {}
         for domain, limits in (domains or {}).items():
             name = without_port(domain.lower())
@@ -177,7 +178,7 @@ class Politeness:
     def _slot_of(self, host: str) -> str:
         name = without_port(host)
         index = self._rule_of(host, name)
-        unit = self._unit if index is None else self.rules[index].unit
+        unit = self.unit if index is None else self.rules[index].unit
         key = registered_domain(name) if unit == "domain" else name
         if unit == "rule":
             return f"{_RULE}{index}"
@@ -192,12 +193,7 @@ class Politeness:
 
     def changed(self, default: HostLimits, domains: Mapping[str, HostLimits]) -> Politeness:
         """Return the same rules with other default limits."""
-        return Politeness(default, self.rules, self._unit, self.queues, domains)
-
-    @property
-    def unit(self) -> SlotUnit:
-        """The kind of slots for hosts that no rule matches."""
-        return self._unit
+        return Politeness(default, self.rules, self.unit, self.queues, domains)
 
     def policy_of(self, slot: str) -> HostLimits:
         """Return the limits of a slot by its key."""
