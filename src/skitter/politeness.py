@@ -7,6 +7,7 @@ all hosts that the rule matches.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
@@ -52,7 +53,7 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one slot (host), or of the hosts of a queue, a task or a domain.
 
     A limit that is not set is taken from more general limits, and finally from the settings of the job. Raises
-    :class:`~skitter.errors.SettingsError` for a negative number or an invalid rate.
+    :class:`~skitter.errors.SettingsError` for a negative or infinite number and for an invalid rate.
     """
 
     delay: float | None = None
@@ -69,9 +70,12 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
             ("delay", self.delay, 0), ("jitter", self.jitter, 0),
             ("concurrency_per_slot", self.concurrency_per_slot, 1),
         ):  # fmt: skip
-            if value is not None and value < least:
-                raise SettingsError(f"{name} is {value}", remedy=f"give {least} or more", field=name)
-        msgspec.structs.force_setattr(self, "rates", tuple(self.rates))  # a list is accepted, too
+            if value is not None and not least <= value < math.inf:  # nan is outside this range
+                raise SettingsError(
+                    f"{name} is {value}", remedy=f"give a finite number, {least} or more", field=name
+                )
+        rates: Any = self.rates  # one rate or a list is accepted, too
+        msgspec.structs.force_setattr(self, "rates", (rates,) if isinstance(rates, str) else tuple(rates))
         self.parsed_rates()
 
     def parsed_rates(self) -> tuple[Rate, ...]:
