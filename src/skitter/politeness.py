@@ -7,6 +7,7 @@ all hosts that the rule matches.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import translate
@@ -52,7 +53,7 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one slot (host), or of the hosts of a queue, a task or a domain.
 
     A limit that is not set is taken from more general limits, and finally from the settings of the job. Raises
-    :class:`~skitter.errors.SettingsError` for a negative number or an invalid rate.
+    :class:`~skitter.errors.SettingsError` for a negative or infinite number and for an invalid rate.
     """
 
     delay: float | None = None
@@ -69,9 +70,12 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
             ("delay", self.delay, 0), ("jitter", self.jitter, 0),
             ("concurrency_per_slot", self.concurrency_per_slot, 1),
         ):  # fmt: skip
-            if value is not None and value < least:
-                raise SettingsError(f"{name} is {value}", remedy=f"give {least} or more", field=name)
-        msgspec.structs.force_setattr(self, "rates", tuple(self.rates))  # a list is accepted, too
+            if value is not None and not least <= value < math.inf:  # nan is outside this range
+                raise SettingsError(
+                    f"{name} is {value}", remedy=f"give a finite number, {least} or more", field=name
+                )
+        rates: Any = self.rates  # one rate or a list is accepted, too
+        msgspec.structs.force_setattr(self, "rates", (rates,) if isinstance(rates, str) else tuple(rates))
         self.parsed_rates()
 
     def parsed_rates(self) -> tuple[Rate, ...]:
@@ -165,7 +169,8 @@ class Politeness:
         self.rules = tuple(rules)
         self.queues = dict(queues or {})
         self._patterns = [rule.pattern() for rule in self.rules]
-        self._unit = unit
+        self.unit = unit
+        """The kind of slots for hosts that no rule matches."""
         self.domains: dict[str, HostLimits] = {}
         for domain, limits in (domains or {}).items():
             name = without_port(domain.lower())
@@ -177,7 +182,7 @@ class Politeness:
     def _slot_of(self, host: str) -> str:
         name = without_port(host)
         index = self._rule_of(host, name)
-        unit = self._unit if index is None else self.rules[index].unit
+        unit = self.unit if index is None else self.rules[index].unit
         key = registered_domain(name) if unit == "domain" else name
         if unit == "rule":
             return f"{_RULE}{index}"
@@ -192,12 +197,7 @@ class Politeness:
 
     def changed(self, default: HostLimits, domains: Mapping[str, HostLimits]) -> Politeness:
         """Return the same rules with other default limits."""
-        return Politeness(default, self.rules, self._unit, self.queues, domains)
-
-    @property
-    def unit(self) -> SlotUnit:
-        """The kind of slots for hosts that no rule matches."""
-        return self._unit
+        return Politeness(default, self.rules, self.unit, self.queues, domains)
 
     def policy_of(self, slot: str) -> HostLimits:
         """Return the limits of a slot by its key."""

@@ -47,9 +47,6 @@ def without_queue(slot: str) -> str:
     return slot.rpartition(BAR)[2]
 
 
-def share_of(shares: QueueQuotas | None, queue: str, limit: int) -> int:
-    """Return the maximum number of leases per queue, for ``limit`` leases in total. ``None``: no limit per queue."""
-    if shares is None:
-        return limit
-    share = shares.get(queue)
-    return min(limit, shares.get(EVERY_OTHER, 0) if share is None else share)
+def quota_of(quotas: QueueQuotas | None, queue: str, limit: int) -> int:
+    """Return the maximum number of leases of one queue, for ``limit`` leases in total. ``quotas``: ``None`` sets no limit per queue."""
+    return limit if quotas is None else min(limit, quotas.get(queue, quotas.get(EVERY_OTHER, 0)))

@@ -67,7 +67,7 @@ def output_variable(kind: str, option: str = "password") -> str:
     return f"SKITTER_OUTPUT_{re.sub(r'[^A-Za-z0-9]', '_', kind)}_{option}".upper()
 
 
-def secret_outside(name: str, error: type[SkitterError] = FrontierError) -> str:
+def secret_from_environment(name: str, error: type[SkitterError] = FrontierError) -> str:
     """Return the value of an environment variable, or the contents of the file that the variable with ``_FILE`` names.
 
     The default is an empty string. Raises ``error`` if the file cannot be read.
@@ -188,7 +188,7 @@ def credentials_in(urls: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 def without_secrets(url: str) -> str:
     """Return the URL of a frontier or an output without its secrets, for storage."""
-    plain = _URL_IN_OPTION.sub(lambda found: _again(found[0], without_secrets), url)
+    plain = _URL_IN_OPTION.sub(lambda found: _change_encoded(found[0], without_secrets), url)
     plain = _ACCESS.sub(lambda found: _user(url, found), plain)
     kept = _OPTION.sub("", plain)
     return kept if kept == plain else kept.rstrip("?&")
@@ -269,7 +269,7 @@ def _stored_urls(value: Any) -> Any:
 
 def shown_url(url: str) -> str:
     """Return the URL of a frontier or an output with ``***`` in place of its secrets, for display."""
-    plain = _URL_IN_OPTION.sub(lambda found: _again(found[0], shown_url), url)
+    plain = _URL_IN_OPTION.sub(lambda found: _change_encoded(found[0], shown_url), url)
     return _OPTION.sub(r"\1=***\2", _ACCESS.sub(lambda found: _stars(url, found), plain))
 
 
@@ -292,7 +292,7 @@ def refuse_raw_password(url: str) -> None:
         raise ValueError("in a password write / as %2F, ? as %3F, # as %23, @ as %40")
 
 
-def _again(encoded: str, change: Callable[[str], str]) -> str:
+def _change_encoded(encoded: str, change: Callable[[str], str]) -> str:
     """Apply a change to a percent-encoded URL inside another URL."""
     inner = unquote(encoded)
     changed = change(inner)

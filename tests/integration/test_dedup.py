@@ -70,6 +70,9 @@ def test_mistakes_are_named_and_nothing_is_replaced(tmp_path):
     (tmp_path / "broken.jsonl").write_text('{"url": "http://h/"}\n[1]\n')
     (tmp_path / "broken.parquet").write_text("no parquet")
     (tmp_path / "broken.jsonl.gz").write_text("no gzip")
+    (tmp_path / "broken.jsonl.zst").write_text("no zstd at all")
+    damaged = gzip.compress(b'{"url": "http://h/"}\n' * 100)
+    (tmp_path / "damaged.jsonl.gz").write_bytes(damaged[:12] + b"\xff" * 8 + damaged[20:])
     (tmp_path / "kept.jsonl").write_text("kept\n")
     for words, text in (
         (("missing.jsonl", "-o", "x.jsonl"), "there is no file missing.jsonl"),
@@ -82,6 +85,8 @@ def test_mistakes_are_named_and_nothing_is_replaced(tmp_path):
         (("broken.jsonl", "-o", "x.jsonl"), "cannot read broken.jsonl: not a JSON object: b'[1]'"),
         (("broken.parquet", "-o", "x.jsonl"), "cannot read broken.parquet"),
         (("broken.jsonl.gz", "-o", "x.jsonl"), "cannot read broken.jsonl.gz"),
+        (("broken.jsonl.zst", "-o", "x.jsonl"), "cannot read broken.jsonl.zst"),
+        (("damaged.jsonl.gz", "-o", "x.jsonl"), "cannot read damaged.jsonl.gz"),
     ):
         assert text in usage_error("dedup", *words, cwd=tmp_path), words
     assert (tmp_path / "kept.jsonl").read_text() == "kept\n"

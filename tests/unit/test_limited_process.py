@@ -31,3 +31,19 @@ def test_a_process_that_waits_is_killed_and_the_next_call_starts_another(tmp_pat
     (tmp_path / "work.py").write_text(f"# answers\n{ANSWERING}\n")
     assert process.call(Message("two")) == b'{"text":"two"}'
     process.close()
+
+
+def test_the_reply_of_an_interrupted_call_is_not_that_of_the_next(tmp_path, monkeypatch):
+    (tmp_path / "work.py").write_text(ANSWERING)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = LimitedProcess("work", 5.0, environment={**os.environ, "PYTHONPATH": path})
+
+    def interrupt(_stream, _seconds):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(limited_process, "_is_ready", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            process.call(Message("one"))
+    assert process.call(Message("two")) == b'{"text":"two"}'
+    process.close()

@@ -30,11 +30,24 @@ def test_a_wrong_rate_is_an_error_with_a_remedy(text):
     assert "20/60s" in error.value.remedy
 
 
-@pytest.mark.parametrize("fields", [{"delay": -1.0}, {"jitter": -0.1}, {"concurrency_per_slot": 0}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"delay": float("nan")},
+        {"jitter": float("inf")},
+        {"delay": -1.0},
+        {"jitter": -0.1},
+        {"concurrency_per_slot": 0},
+    ],
+)
 def test_a_wrong_policy_is_an_error_with_a_remedy(fields):
     with pytest.raises(SettingsError) as error:
         HostLimits(**fields)
     assert error.value.remedy
+
+
+def test_a_single_rate_needs_no_list():
+    assert HostLimits(rates="1/2s") == HostLimits(rates=["1/2s"]) == HostLimits(rates=("1/2s",))
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,7 @@ def test_dropped_elements_are_gone_for_all_queries(engine):
     first = page.css("p")[0]
     assert len(page.root.xpath("//p")) == 2
     first.drop()
+    assert first.root.tag == "p"  # a dropped element stays usable
     assert "".join(page.css("div ::text").getall()) == "".join(page.xpath("//div//text()").getall()) == "ab2"
     assert [p.text for p in page.root.xpath("//p")] == ["2"]
     assert first.css("b::text").getall() == first.xpath("b/text()").getall() == ["x"]

@@ -69,6 +69,9 @@ class LimitedProcess:
                 reply = _read(process.stdout)
             except OSError:
                 reply = None
+            except KeyboardInterrupt:  # the next call must not receive the reply of this one
+                self._close()
+                raise
             if reply is None:
                 raise self._end_of(process)
             return reply

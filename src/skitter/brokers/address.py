@@ -11,7 +11,7 @@ import msgspec
 
 from skitter.errors import FrontierError
 from skitter.queues import DEFAULT_QUEUE
-from skitter.secrets import BROKER_SECRET, refuse_raw_password, secret_outside
+from skitter.secrets import BROKER_SECRET, refuse_raw_password, secret_from_environment
 
 HostPort = tuple[str, int]
 
@@ -99,7 +99,7 @@ def parse_address(url: str, job: str, rules: UrlRules) -> BrokerAddress:
     if not state:
         raise _invalid(rules, "the option 'state' is missing: the URL of a Redis or SQLite frontier", "state")
     own_options = {name: value for name, value in options.items() if name not in _COMMON_OPTIONS}
-    secret = unquote(secret) or secret_outside(BROKER_SECRET)
+    secret = unquote(secret) or secret_from_environment(BROKER_SECRET)
     hosts = _parse_hosts(rules, places, rules.port, "hosts")
     return BrokerAddress(rules, hosts, topic, channel, state, secret, own_options)
 

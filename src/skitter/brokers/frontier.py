@@ -35,7 +35,7 @@ from skitter.frontier.records import (
     SeedProgress,
 )
 from skitter.politeness import Politeness
-from skitter.queues import DEFAULT_QUEUE, EVERY_OTHER, QueueQuotas, queue_of, share_of
+from skitter.queues import DEFAULT_QUEUE, EVERY_OTHER, QueueQuotas, queue_of, quota_of
 
 DISCOVERY_INTERVAL = 2.0
 """Seconds between two searches for queues that other processes have created."""
@@ -187,9 +187,9 @@ class BrokerFrontier:
     ) -> LeaseResult:
         queues = await self._served_queues(quotas)
         if queues == [*self._topics] == [DEFAULT_QUEUE]:
-            limit = share_of(quotas, DEFAULT_QUEUE, limit)
+            limit = quota_of(quotas, DEFAULT_QUEUE, limit)
             return await self._topics[DEFAULT_QUEUE].lease(worker, limit, reports)
-        quotas_left = {queue: share_of(quotas, queue, limit) for queue in queues}
+        quotas_left = {queue: quota_of(quotas, queue, limit) for queue in queues}
         reports_of: dict[str, list[FetchReport]] = defaultdict(list)
         for report in reports:
             reports_of[self._queue_of_lease(report.lease_id)].append(report)
@@ -219,7 +219,7 @@ class BrokerFrontier:
             for queue in (await self._state.status()).queues:  # other processes may have created some
                 await self._topic(queue)
         named = self._topics if quotas is None else {**dict.fromkeys(quotas), **self._topics}
-        queues = [queue for queue in named if queue != EVERY_OTHER and share_of(quotas, queue, 1) > 0]
+        queues = [queue for queue in named if queue != EVERY_OTHER and quota_of(quotas, queue, 1) > 0]
         queues = queues or [DEFAULT_QUEUE]
         for queue in queues:
             await self._topic(queue)

@@ -187,9 +187,9 @@ async def stop(folder: JobFolder) -> None:
 
 @click.command()
 @with_job
-@click.argument("pairs_", metavar="[NAME=VALUE]...", nargs=-1)
+@click.argument("assignments", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--reset", is_flag=True, help="Revert earlier changes of settings that are not given.")
-async def config(folder: JobFolder, pairs_: tuple[str, ...], reset: bool) -> None:
+async def config(folder: JobFolder, assignments: tuple[str, ...], reset: bool) -> None:
     """Change settings of a job while it runs.
 
     They apply to all its workers at once, and to its later runs. Without NAME=VALUE, shows the changes in force.
@@ -198,12 +198,12 @@ async def config(folder: JobFolder, pairs_: tuple[str, ...], reset: bool) -> Non
     from skitter.cli.tables import change_texts
     from skitter.run.job_access import change_settings, changes_of, open_frontier
 
-    changes = changes_of(pairs(f"skitter config {folder.job}", pairs_))
+    changes = changes_of(pairs(f"skitter config {folder.job}", assignments))
     async with open_frontier(folder) as reached:
         frontier = reached.frontier
         now = (
             await change_settings(frontier, changes, reset=reset)
-            if pairs_ or reset
+            if assignments or reset
             else await frontier.control.settings_changes()
         )
     texts = change_texts(now)

@@ -10,7 +10,7 @@ from skitter.cli.options import (
     JobOptions,
     ShowOptions,
     complete_file,
-    fit_name,
+    job_name_for,
     pairs,
     with_job_options,
     with_show_options,
@@ -35,7 +35,7 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
     # Each worker loads the spider itself: what its module opens must not be shared.
     with fork_if_several(len(queues_per_worker(options.workers, queues)), options.frontier) as forked:
         reference, spider_class = find_spider(spider)
-        name = fit_name(str(spider_class.name or spider_class.__name__.lower()))
+        name = job_name_for(str(spider_class.name or spider_class.__name__.lower()))
         spec = JobSpec(
             job=name if options.job is None else options.job,
             spider=reference,
@@ -111,7 +111,7 @@ def crawl(
     if content is not None:
         outputs = [with_duplicates(output, "mark") for output in outputs]
     spec = JobSpec(
-        job=fit_name(host_of(seeds[0])) if options.job is None else options.job,
+        job=job_name_for(host_of(seeds[0])) if options.job is None else options.job,
         spider="skitter.frontends.page_spider:PageSpider",
         arguments={
             "urls": seeds,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from skitter.cli.console import say
-from skitter.errors import UsageError
+from skitter.errors import SkitterError, UsageError
 
 if TYPE_CHECKING:
     from skitter.store.file_output import FileOutput
@@ -97,7 +97,9 @@ class FilesOfItems:
                 for line in lines:
                     self.items += 1
                     yield line
-            except (OSError, EOFError, ValueError) as error:
+            except SkitterError:
+                raise
+            except Exception as error:  # the decompressors have classes of their own for damaged data
                 raise UsageError(
                     f"cannot read {file}: {error}", remedy="check the file, or leave it out"
                 ) from error

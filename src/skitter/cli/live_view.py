@@ -34,14 +34,14 @@ async def watch_jobs(read_jobs: ReadJobs, interval: float, *, detailed: bool) ->
     """
     console = Console()
     shown: RenderableType = _shown(await read_jobs(), console.width, detailed=detailed)
-    enough = asyncio.Event()
+    quit_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, enough.set)
-    with _keys(enough), Live(console=console, screen=True, auto_refresh=False) as live:
-        while not enough.is_set():
+        loop.add_signal_handler(number, quit_requested.set)
+    with _keys(quit_requested), Live(console=console, screen=True, auto_refresh=False) as live:
+        while not quit_requested.is_set():
             live.update(Group(shown, Text(), Text(_HINT, style="dim")), refresh=True)
-            await wait_until_set(enough, interval)
+            await wait_until_set(quit_requested, interval)
             try:
                 shown = _shown(await read_jobs(), console.width, detailed=detailed)
             except SkitterError as error:  # the jobs may become readable again, and the user can quit
@@ -100,7 +100,7 @@ def live_table(jobs: list[JobStatus], width: int) -> Table:
 
 
 @contextlib.contextmanager
-def _keys(enough: asyncio.Event) -> Iterator[None]:
+def _keys(quit_requested: asyncio.Event) -> Iterator[None]:
     """Read single keys from the terminal, and restore its mode at the end."""
     if not sys.stdin.isatty():
         yield
@@ -109,13 +109,13 @@ def _keys(enough: asyncio.Event) -> Iterator[None]:
     before = termios.tcgetattr(descriptor)
     loop = asyncio.get_running_loop()
 
-    def heard() -> None:
+    def read_key() -> None:
         key = os.read(descriptor, 1)
         if key in {b"q", b"Q", b"\x1b", b""}:
-            enough.set()
+            quit_requested.set()
 
     tty.setcbreak(descriptor)
-    loop.add_reader(descriptor, heard)
+    loop.add_reader(descriptor, read_key)
     try:
         yield
     finally:

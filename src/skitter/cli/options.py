@@ -321,6 +321,6 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def fit_name(text: str) -> str:
-    """Return a text, modified so that it can be the name of a job."""
+def job_name_for(text: str) -> str:
+    """Return the name of a job for a host or a spider, without the characters that such a name may not have."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:100] or "job"

@@ -151,10 +151,10 @@ class ForegroundRun:
             return
         self._crawl.kill()
         self._view.close()
-        complain("stopped immediately", f"everything committed is kept; {self._go_on()}")
+        complain("stopped immediately", f"everything committed is kept; {self._how_to_continue()}")
         os._exit(INTERRUPTED)
 
-    def _go_on(self) -> str:
+    def _how_to_continue(self) -> str:
         if self._is_in_memory():
             return "a frontier in memory cannot be resumed"
         return f"`skitter resume {self._spec.job}` continues it"
@@ -179,7 +179,7 @@ class ForegroundRun:
 
     def _end(self, result: RunResult) -> int:
         code = self._exit_code(result)
-        headline = _headline(result, self._go_on())
+        headline = _headline(result, self._how_to_continue())
         self._tell(summary_of(result, code), headline)
         if result.fetched_nothing:
             self._explain_empty_run(result)
@@ -298,7 +298,7 @@ def _metrics_address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-def _headline(result: RunResult, go_on: str) -> str:
+def _headline(result: RunResult, how_to_continue: str) -> str:
     job = f"job {result.job}"
     if result.state is JobState.INCOMPLETE:
         parts = f".skitter/{result.job}/parts"
@@ -314,8 +314,8 @@ def _headline(result: RunResult, go_on: str) -> str:
     if result.state is JobState.FINISHED:
         return f"{job} is finished"
     if result.state is JobState.PAUSED:
-        return f"{job} is paused; {go_on}"
+        return f"{job} is paused; {how_to_continue}"
     if result.status.reason:
         return f"{job} has stopped, {result.reason}; raise the limit to continue it"
     why = "" if result.reason == "stopped" else f", {result.reason}"  # asked for by `skitter stop`
-    return f"{job} has stopped{why}; {go_on}"
+    return f"{job} has stopped{why}; {how_to_continue}"

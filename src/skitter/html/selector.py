@@ -143,11 +143,16 @@ class ParsedHtml:
         self.namespaces: dict[str, str] = {}
         self._lxml_tree: LxmlTree | None = None
 
-    def lxml_tree(self) -> LxmlTree:
-        """Return the copy of this document in lxml. It is created on first use."""
+    def lxml_copy_of(self, node: Any) -> tuple[LxmlTree, Any]:
+        """Return the copy of a node in lxml, after the tree that contains it. The copy of this document is created on first use."""
         if self._lxml_tree is None:
             self._lxml_tree = _lxml_tree(self.engine, self.root, self.base_url)
-        return self._lxml_tree
+        tree = self._lxml_tree
+        element = tree.element_of(node)
+        if element is None:  # the node was dropped
+            tree = _lxml_tree(self.engine, node, self.base_url)
+            element = tree.root
+        return tree, element
 
     def drop(self, node: Any) -> None:
         """Remove a node from the document."""
@@ -170,11 +175,7 @@ class ParsedHtml:
                 return extras.xpath(node, query, dict(namespaces) if namespaces else None, **variables)
             except (ValueError, TypeError):
                 pass  # a function or a regular expression that only lxml supports, or an invalid query
-        tree = self.lxml_tree()
-        element = tree.element_of(node)
-        if element is None:  # the node was dropped
-            tree = _lxml_tree(engine, node, self.base_url)
-            element = tree.root
+        tree, element = self.lxml_copy_of(node)
         found = parsel_selector(root=element, type="html").xpath(query, namespaces=namespaces, **variables)
         roots = [selector.root for selector in found]
         if len(roots) == 1 and isinstance(roots[0], bool | float):
@@ -573,7 +574,7 @@ class Selector:
 
         Changes to the copy do not change the page.
         """
-        return self._page.lxml_tree().element_of(self._node)
+        return self._page.lxml_copy_of(self._node)[1]
 
     @property
     def type(self) -> str:

@@ -24,7 +24,7 @@ import msgspec
 from skitter._utils.visible import one_line
 from skitter.errors import SkitterError, StoreError
 from skitter.item import OutputRange
-from skitter.secrets import output_variable, secret_outside
+from skitter.secrets import output_variable, secret_from_environment
 
 if TYPE_CHECKING:  # a process without workers does not parse pages
     from skitter.response import Response
@@ -263,4 +263,4 @@ class OutputAddress(msgspec.Struct, frozen=True):
 
         Return an empty string if it is not set. Raises :class:`~skitter.errors.StoreError` if its file cannot be read.
         """
-        return secret_outside(output_variable(kind), StoreError)
+        return secret_from_environment(output_variable(kind), StoreError)

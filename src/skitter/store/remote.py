@@ -22,7 +22,7 @@ from skitter._utils.concurrency import SingleThreadExecutor
 from skitter._utils.visible import one_line
 from skitter.errors import StoreError
 from skitter.item import OutputRange
-from skitter.secrets import output_variable, secret_outside
+from skitter.secrets import output_variable, secret_from_environment
 from skitter.store.committed import lines_of
 from skitter.store.contract import (
     GroupError,
@@ -147,7 +147,7 @@ UPLOAD_BLOCK = 16 << 20
 def remote_secrets(kind: str) -> dict[str, str]:
     """Return the options of a file system that are set outside its URL. Raises :class:`~skitter.errors.StoreError`."""
     found = {
-        name: secret_outside(output_variable(kind, name), StoreError)
+        name: secret_from_environment(output_variable(kind, name), StoreError)
         for name in ("key", "secret", "token", "password")
     }
     return {name: secret for name, secret in found.items() if secret}

@@ -11,7 +11,7 @@ import msgspec
 from skitter.frontier.cluster.background import BackgroundTasks
 from skitter.frontier.cluster.partitions import PartitionClient, PartitionMap
 from skitter.frontier.records import JobState, Lease
-from skitter.queues import QueueQuotas, queue_of, share_of
+from skitter.queues import QueueQuotas, queue_of, quota_of
 
 MIN_WAIT = 0.002
 MAX_WAIT = 0.5
@@ -127,7 +127,7 @@ def _left(quotas: QueueQuotas, taken: Sequence[Lease], limit: int) -> QueueQuota
     quotas_left = dict(quotas)
     for lease in taken:
         queue = queue_of(lease.slot)
-        quotas_left[queue] = share_of(quotas_left, queue, limit) - 1
+        quotas_left[queue] = quota_of(quotas_left, queue, limit) - 1
     return quotas_left
 
 

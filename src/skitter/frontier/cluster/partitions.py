@@ -13,7 +13,7 @@ import xxhash
 from skitter.frontier.cluster.partition import Partition
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import FetchReport, JobState, Lease, LeaseResult
-from skitter.queues import QueueQuotas, queue_of, share_of, without_queue
+from skitter.queues import QueueQuotas, queue_of, quota_of, without_queue
 
 
 class ArrivedLeases(NamedTuple):
@@ -106,7 +106,7 @@ def _used_up_a_quota(leases: list[Lease], quotas: QueueQuotas | None) -> bool:
     if quotas is None:
         return False
     counts = Counter(queue_of(lease.slot) for lease in leases)
-    return any(count >= share_of(quotas, queue, count + 1) for queue, count in counts.items())
+    return any(count >= quota_of(quotas, queue, count + 1) for queue, count in counts.items())
 
 
 class PartitionMap:

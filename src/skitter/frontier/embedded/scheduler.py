@@ -17,7 +17,7 @@ from typing import Any
 from skitter.frontier.records import FetchReport, SlotDecision, SlotStatus
 from skitter.frontier.scheduling import MAX_WAIT
 from skitter.politeness import DEFAULT_CONCURRENCY_PER_SLOT, HostLimits
-from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, share_of
+from skitter.queues import DEFAULT_QUEUE, QueueQuotas, queue_of, quota_of
 
 ADAPTIVE_SHARE = 0.5
 """Adapted delay as a share of the server's latency: about two concurrent fetches on average."""
@@ -559,7 +559,7 @@ class SlotScheduler:
         """Return the number of requests that may be leased from each queue; ``None``: any number from any queue."""
         if quotas is None:
             return None
-        allowed = {queue: share_of(quotas, queue, limit) for queue in self._orders}
+        allowed = {queue: quota_of(quotas, queue, limit) for queue in self._orders}
         return {queue: count for queue, count in allowed.items() if count > 0}
 
     def queued(self) -> dict[str, int]:

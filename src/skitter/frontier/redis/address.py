@@ -16,7 +16,7 @@ from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from skitter.errors import FrontierError
-from skitter.secrets import FRONTIER_PASSWORD, SENTINEL_PASSWORD, refuse_raw_password, secret_outside
+from skitter.secrets import FRONTIER_PASSWORD, SENTINEL_PASSWORD, refuse_raw_password, secret_from_environment
 
 OUTAGE_TIMEOUT = 3600.0
 """Default of ``?outage_timeout=``: seconds for which calls wait for a server that does not respond."""
@@ -136,7 +136,9 @@ def parse_address(url: str) -> RedisAddress:
     except ValueError as error:
         raise _invalid(str(error), _URL_REMEDY) from error
     url = parts._replace(query=urlencode(options)).geturl()
-    return RedisAddress(url, where, outage_timeout, timeout, password=secret_outside(FRONTIER_PASSWORD))
+    return RedisAddress(
+        url, where, outage_timeout, timeout, password=secret_from_environment(FRONTIER_PASSWORD)
+    )
 
 
 def parse_cluster(url: str) -> ClusterAddress:
@@ -207,7 +209,7 @@ def _sentinel_address(
     service, _, database = parts.path.strip("/").partition("/")
     if not hosts or not service:
         raise ValueError("sentinels need HOST:PORT,HOST:PORT/SERVICE[/DB]")
-    sentinel_password = options.pop("sentinel_password", "") or secret_outside(SENTINEL_PASSWORD)
+    sentinel_password = options.pop("sentinel_password", "") or secret_from_environment(SENTINEL_PASSWORD)
     sentinel_access = _credentials(options.pop("sentinel_username", ""), sentinel_password)
     if options:
         raise ValueError(f"unknown option {min(options)!r} for sentinels")
@@ -242,7 +244,7 @@ def _access(parts: SplitResult, options: dict[str, Any]) -> tuple[str, dict[str,
     """Return the hosts of a URL, its user and password, and its TLS options, which are removed from ``options``."""
     credentials, _, hosts = parts.netloc.rpartition("@")
     user, _, password = credentials.partition(":")
-    access = _credentials(unquote(user), unquote(password) or secret_outside(FRONTIER_PASSWORD))
+    access = _credentials(unquote(user), unquote(password) or secret_from_environment(FRONTIER_PASSWORD))
     is_encrypted = parts.scheme.lower().startswith("rediss")
     tls = {name: options.pop(name) for name in list(options) if is_encrypted and name.startswith("ssl_")}
     return hosts, access, {"ssl": True, **tls} if is_encrypted else {}

@@ -57,7 +57,7 @@ from skitter.frontier.redis.seed_keys import RedisSeedKeys
 from skitter.frontier.redis.server import RedisServer
 from skitter.frontier.scheduling import wait_for
 from skitter.politeness import Politeness
-from skitter.queues import QueueQuotas, queue_of, share_of
+from skitter.queues import QueueQuotas, queue_of, quota_of
 
 _DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDecision.EMPTY}
 
@@ -265,7 +265,7 @@ class RedisFrontier:
             if quotas_left is not None:
                 for lease in batch:
                     queue = queue_of(lease.slot)
-                    quotas_left[queue] = share_of(quotas_left, queue, limit) - 1
+                    quotas_left[queue] = quota_of(quotas_left, queue, limit) - 1
             if len(leases) >= limit or not (has_more or len(found) == count):
                 break
         if int(revision) != self._revision:
