@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _MAX_DIALOGS = 20
 _MAX_POPUPS = 20
-_MAX_SUDDEN = 1.0
+_MAX_REDIRECT_DELAY = 1.0
 """Delay in seconds up to which a scheduled navigation counts as a redirect."""
 _NAVIGATION_TIMEOUT = 3.0
 """Seconds to wait for a navigation that the page has announced."""
@@ -467,7 +467,7 @@ class Tab:
             return
         if not url.startswith(_HARMLESS):
             load.end(PageLimit(f"the page opens {url:.200}, which is not on the web"))
-        elif url.startswith(("http:", "https:")) and event.get("delay", 0) <= _MAX_SUDDEN:
+        elif url.startswith(("http:", "https:")) and event.get("delay", 0) <= _MAX_REDIRECT_DELAY:
             is_fragment = "#" in url and urldefrag(url)[0] == load.url
             load.announced = load.announced if is_fragment else url
 
