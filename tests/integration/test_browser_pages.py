@@ -516,3 +516,14 @@ async def test_a_browser_that_is_replaced_leaves_no_port_open_at_the_end(serve, 
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_an_error_in_a_header_hook_fails_the_page_with_this_error(serve, tmp_path):
+    def on_headers(spider, response):
+        raise ValueError("a mistake in the hook")
+
+    url = serve(Scripted({"/": []})).url
+    ran = await CrawlHarness(
+        spider_of([Request(url)], page_of, on_headers=on_headers), tmp_path, **BROWSER
+    ).run()
+    assert ran.letters["/"].startswith("hook/on_headers: ValueError: a mistake in the hook")

@@ -12,6 +12,7 @@ from services.nats_servers import NatsServer
 from skitter.brokers.address import parse_address
 from skitter.brokers.contract import OutgoingMessage
 from skitter.brokers.jetstream import RULES, JetStreamBroker
+from skitter.errors import FrontierError
 
 
 @pytest.fixture
@@ -88,3 +89,18 @@ async def test_a_password_or_a_token_may_contain_any_character(options, secret):
 def test_the_address_of_a_server_may_be_an_ipv6_address():
     broker = JetStreamBroker(parse_address("nats://[::1]:5222/pages?state=sqlite:", "job", RULES), 60.0)
     assert broker._servers == ["nats://[::1]:5222"]
+
+
+async def test_a_message_larger_than_the_server_allows_is_an_error_at_once(tmp_path):
+    config = tmp_path / "nats.conf"
+    await asyncio.to_thread(config.write_text, "max_payload: 1024\n")
+    server = NatsServer("--config", str(config)).start()
+    url = f"nats://127.0.0.1:{server.port}/pages?state=sqlite:"
+    broker = JetStreamBroker(parse_address(url, "job", RULES), 60.0)
+    try:
+        await broker.open()
+        with pytest.raises(FrontierError, match="maximum payload"):
+            await broker.publish([OutgoingMessage(bytes(2000))])
+    finally:
+        await broker.close()
+        server.stop()

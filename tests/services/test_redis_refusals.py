@@ -1,10 +1,13 @@
 """Forms of addresses, and errors when a job is opened."""
 
+import re
+
 import pytest
 
 from services.frontier_requests import counts, entries
 from services.redis_servers import PASSWORD
 from skitter.errors import FrontierError
+from skitter.frontier.redis.address import parse_address, parse_cluster
 from skitter.frontier.redis.server_errors import START_SERVER
 
 
@@ -49,6 +52,27 @@ async def test_an_invalid_url_is_refused(url, join):
     with pytest.raises(FrontierError) as refusal:
         await join(url)
     assert "redis://" in refusal.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("redis://h.test/0?outage_timeout=long", "outage_timeout must be a number (got 'long')"),
+        ("redis+cluster://h.test/?partitions=many", "partitions must be 1 to 128 (got 'many')"),
+        ("redis+cluster://h.test:port/", "invalid host or port: 'h.test:port'"),
+        ("redis+cluster://h.test:70000/", "invalid host or port: 'h.test:70000'"),
+        ("redis+cluster://:6379/", "invalid host or port: ':6379'"),
+        ("redis+sentinel://a,:26379/main", "invalid host or port: ':26379'"),
+    ],
+)
+def test_an_error_names_the_invalid_part_of_the_url(url, problem):
+    parse = parse_cluster if "cluster" in url else parse_address
+    with pytest.raises(FrontierError, match=re.escape(problem)):
+        parse(url)
+
+
+def test_a_comma_at_the_end_of_the_hosts_is_ignored():
+    assert parse_address("redis+sentinel://a:1,b,/main").sentinels == (("a", 1), ("b", 26379))
 
 
 async def test_a_database_that_the_server_does_not_have_is_reported(server, join):

@@ -15,6 +15,7 @@ from typing import Any
 import nats
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import MaxPayloadError
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StreamConfig
 from nats.js.errors import BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
@@ -281,6 +282,8 @@ def _access(secret: str) -> dict[str, str]:
 
 
 def _is_refused(error: Exception) -> bool:
+    if isinstance(error, MaxPayloadError):
+        return True
     return isinstance(error, BadRequestError) and not isinstance(error, ServiceUnavailableError)
 
 

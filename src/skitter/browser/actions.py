@@ -34,7 +34,7 @@ _POLL_INTERVAL = 0.1
 _BODY_TIMEOUT = 5.0
 """Seconds to wait at the end of a page for bodies that are still arriving."""
 _SIZE = "[document.documentElement.scrollHeight, document.getElementsByTagName('*').length].join()"
-_STAY = """() => {
+_OPEN_IN_SAME_WINDOW = """() => {
   if (window.open.name === 'openHere') return;
   const isFrame = name => [...document.querySelectorAll('iframe, frame')].some(frame => frame.name === name);
   const stay = (element, attribute) => {
@@ -87,7 +87,7 @@ async def perform(page: Page, action: Action, captured: dict[str, Any]) -> None:
 
 async def _perform_action(page: Page, action: Action, captured: dict[str, Any]) -> None:  # noqa: C901, PLR0912 - one line for each kind of action
     if isinstance(action, (Click, Press, LoadMore)):
-        await page.evaluate(_STAY)
+        await page.evaluate(_OPEN_IN_SAME_WINDOW)
     match action:
         case Click(selector, optional):
             if optional and not await page.locator(selector).first.is_visible():

@@ -162,14 +162,11 @@ class BrowserFetcher:
             if opened is None:  # no tab has opened: the browser may hang
                 process.retired = True
             raise TimedOut(f"the page was not complete after {limit:g} s", field="page_timeout") from None
-        except PageCrashed as error:
-            raise self._judged(error) from error
-        except FetchError:
-            raise
         except Exception as error:  # whatever Playwright raises
-            if is_gone(error):
-                raise self._judged(network_error(error)) from error
-            raise FetchError(f"the browser reports: {first_line(error)}") from error
+            failure = self._failure_of(load, error)
+            if failure is error:
+                raise
+            raise failure from error
         finally:
             if opened is None:
                 self._permits.release()
@@ -180,6 +177,16 @@ class BrowserFetcher:
             response.page = opened.tab.page
             response.open_page = _CallbackPage(self, opened)
         return response
+
+    def _failure_of(self, load: PageLoad, error: Exception) -> Exception:
+        """Return the error of a page: that of its header hook, or a :class:`FetchError`."""
+        if error is load.hook_error:
+            return error
+        if isinstance(error, FetchError):
+            return self._judged(error)
+        if is_gone(error):
+            return self._judged(network_error(error))
+        return FetchError(f"the browser reports: {first_line(error)}")
 
     def _judged(self, error: FetchError) -> FetchError:
         """Return the error of a page whose process has ended, depending on why it has ended."""

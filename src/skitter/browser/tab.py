@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 _MAX_DIALOGS = 20
 _MAX_POPUPS = 20
-_MAX_SUDDEN = 1.0
+_MAX_REDIRECT_DELAY = 1.0
 """Delay in seconds up to which a scheduled navigation counts as a redirect."""
 _NAVIGATION_TIMEOUT = 3.0
 """Seconds to wait for a navigation that the page has announced."""
@@ -127,6 +127,8 @@ class PageLoad:
         self.stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Set when a script of the page has stopped loading it. The browser does not report such a page as loaded."""
         self.captured: dict[str, Any] = {}
+        self.hook_error: BaseException | None = None
+        """The error of the header hook."""
         self.first_byte = 0
 
     def end(self, outcome: Response | BaseException) -> None:
@@ -505,7 +507,7 @@ class Tab:
             return
         if not url.startswith(_HARMLESS):
             load.end(PageLimit(f"the page opens {url:.200}, which is not on the web"))
-        elif url.startswith(("http:", "https:")) and event.get("delay", 0) <= _MAX_SUDDEN:
+        elif url.startswith(("http:", "https:")) and event.get("delay", 0) <= _MAX_REDIRECT_DELAY:
             is_fragment = "#" in url and urldefrag(url)[0] == load.url
             load.announced = load.announced if is_fragment else url
 
@@ -660,8 +662,7 @@ class Tab:
             load.end(error or FetchError("the connection failed"))
             return await self._fail(event)
         load.status = status = event["responseStatusCode"]
-        if load.on_headers is not None and not await load.on_headers(load.response(status)):
-            load.end(Aborted("the header hook rejected the response"))
+        if load.on_headers is not None and not await self._is_wanted(load, load.on_headers):
             return await self._fail(event)
         if (
             (status in REDIRECTS and load.header("location"))
@@ -686,6 +687,19 @@ class Tab:
         except FetchError as error:
             load.end(error)
         return await self._fail(event)
+
+    @staticmethod
+    async def _is_wanted(load: PageLoad, on_headers: HeaderHook) -> bool:
+        """Return whether the header hook wants the page. Otherwise, or if the hook raises an error, end the page."""
+        try:
+            wanted = bool(await on_headers(load.response(load.status)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - hooks are user code
+            load.hook_error = error
+            load.end(error)
+            return False
+        if not wanted:
+            load.end(Aborted("the header hook rejected the response"))
+        return wanted
 
     async def _raw_body(self, load: PageLoad, event: dict[str, Any], limit: int) -> tuple[bytes, bool]:
         """Return the body of a document that is not a page, and whether it was cut at the limit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, BinaryIO
 
 import msgspec
@@ -17,6 +18,8 @@ log = logging.getLogger("skitter.store")
 
 MAX_ROWS = 1_048_576
 """Maximum number of rows in a sheet, including its header. Further items go to further sheets."""
+MAX_COLUMNS = 16_384
+"""Maximum number of columns in a sheet. Further fields are left out, and a warning reports their number."""
 MAX_TEXT = 32_767
 """Maximum number of characters in a cell of Excel. Longer texts are cut, and a warning reports their number."""
 _MAX_EXACT = 10**15
@@ -40,6 +43,11 @@ def write_excel(
     if not columns:
         for line in lines():
             columns.update(dict.fromkeys(_decode(line)))
+    if (surplus := len(columns) - MAX_COLUMNS) > 0:
+        columns = dict.fromkeys(islice(columns, MAX_COLUMNS))
+        log.warning(
+            "%d fields were left out, because a sheet of Excel has at most %d columns", surplus, MAX_COLUMNS
+        )
     cut = row = 0
     sheet: Any = None
     with xlsxwriter.Workbook(file, {"constant_memory": True}) as book:

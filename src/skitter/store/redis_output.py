@@ -225,12 +225,12 @@ async def _in_time(call: Awaitable[_Reply]) -> _Reply:
 async def _scan(call: Callable[[int], Awaitable[tuple[int, Iterable[Any]]]]) -> list[Any]:
     """Return everything that a command such as SCAN finds. ``call`` runs it with a cursor."""
     found: list[Any] = []
-    cursor, is_started = 0, False
-    while cursor or not is_started:
-        is_started = True
+    cursor = 0
+    while True:
         cursor, part = await _in_time(call(cursor))
         found += part
-    return found
+        if not cursor:
+            return found
 
 
 def _is_outage(error: BaseException | None) -> bool:

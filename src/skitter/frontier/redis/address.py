@@ -26,6 +26,7 @@ DEFAULT_PARTITIONS = 8
 MAX_PARTITIONS = 128
 _PORT = 6379
 _SENTINEL_PORT = 26379
+_MAX_PORT = 65_535
 _URL_REMEDY = (
     "write redis://[USER:PASSWORD@]HOST[:PORT][/DB], rediss://..., unix:///SOCKET[?db=DB]"
     " or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE[/DB]"
@@ -156,8 +157,8 @@ def _invalid(problem: str, remedy: str) -> FrontierError:
 
 def _times(options: dict[str, str]) -> tuple[float, float]:
     """Remove the timeouts for outages and replies from the options of a URL and return them. Raises :class:`ValueError`."""
-    outage_timeout = float(options.pop("outage_timeout", OUTAGE_TIMEOUT))
-    timeout = float(options.pop("socket_timeout", TIMEOUT))
+    outage_timeout = _number(options, "outage_timeout", OUTAGE_TIMEOUT)
+    timeout = _number(options, "socket_timeout", TIMEOUT)
     if not outage_timeout >= 0:
         raise ValueError(f"outage_timeout must be at least 0 seconds (got {outage_timeout:g})")
     if not 0 < timeout < math.inf:
@@ -165,12 +166,28 @@ def _times(options: dict[str, str]) -> tuple[float, float]:
     return outage_timeout, timeout
 
 
+def _number(options: dict[str, str], name: str, default: float) -> float:
+    """Remove an option of a URL and return it. Raises :class:`ValueError`."""
+    text = options.pop(name, "")
+    try:
+        return float(text or default)
+    except ValueError:
+        raise ValueError(f"{name} must be a number (got {text!r})") from None
+
+
+def _parse_hosts(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
+    """Parse a list such as ``HOST,HOST:PORT``; an IPv6 address is in brackets. Raises :class:`ValueError`."""
+    return tuple(_host_and_port(word, default_port) for word in text.split(",") if word)
+
+
 def _host_and_port(text: str, default_port: int) -> tuple[str, int]:
-    """Parse ``HOST`` or ``HOST:PORT``; an IPv6 address is in brackets. Raises :class:`ValueError`."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(default_port)
-    return host.strip("[]"), int(port)
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) > _MAX_PORT:
+        raise ValueError(f"invalid host or port: {text!r}")
+    return host, int(port)
 
 
 def _text_of(hosts: Iterable[tuple[str, int]]) -> str:
@@ -213,7 +230,7 @@ def _sentinel_address(
     sentinel_access = _credentials(options.pop("sentinel_username", ""), sentinel_password)
     if options:
         raise ValueError(f"unknown option {min(options)!r} for sentinels")
-    sentinels = tuple(_host_and_port(host, _SENTINEL_PORT) for host in hosts.split(","))
+    sentinels = _parse_hosts(hosts, _SENTINEL_PORT)
     access = {"db": _database(database), **access, **tls}
     where = f"{parts.scheme}://{_text_of(sentinels)}/{service}/{access['db']}"
     return RedisAddress(
@@ -223,16 +240,18 @@ def _sentinel_address(
 
 def _cluster_address(parts: SplitResult) -> ClusterAddress:
     options: dict[str, Any] = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-    partitions = int(options.pop("partitions", 0)) if "partitions" in options else None
-    if partitions is not None and not 1 <= partitions <= MAX_PARTITIONS:
-        raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS} (got {partitions})")
+    partitions = None
+    if (text := options.pop("partitions", None)) is not None:
+        if not text.isdecimal() or not 1 <= int(text) <= MAX_PARTITIONS:
+            raise ValueError(f"partitions must be 1 to {MAX_PARTITIONS} (got {text!r})")
+        partitions = int(text)
     outage_timeout, timeout = _times(options)
     if parts.path.strip("/") not in {"", "0"}:
         raise ValueError("a cluster has only database 0")
     hosts, access, tls = _access(parts, options)
     if options:
         raise ValueError(f"unknown option {min(options)!r} for a cluster")
-    nodes = tuple(_host_and_port(host, _PORT) for host in hosts.split(",") if host)
+    nodes = _parse_hosts(hosts, _PORT)
     if not nodes:
         raise ValueError("the host is missing")
     return ClusterAddress(

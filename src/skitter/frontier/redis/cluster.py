@@ -53,7 +53,7 @@ class OutageTracker:
         self._away.add(partition)
 
     def end(self, partition: str) -> None:
-        """Note that a partition responds again."""
+        """Record that a partition responds again."""
         if partition in self._away:
             self._away.discard(partition)
             if not self._away:
@@ -275,7 +275,7 @@ SCHEMES = frozenset({
 def server_for(url: str, key: str, *, outage_timeout: float | None = None) -> RedisServer:
     """Return the server, or the cluster, for a key and all keys with its hash tag; not yet connected.
 
-    ``outage_timeout``: seconds for which calls wait for a server that does not respond; ``None``: as in the URL. Raise
+    ``outage_timeout``: seconds for which calls wait for a server that does not respond; ``None``: as in the URL. Raises
     :class:`~skitter.errors.FrontierError` for an invalid URL.
     """
     change = {} if outage_timeout is None else {"outage_timeout": outage_timeout}

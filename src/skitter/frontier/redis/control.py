@@ -53,13 +53,14 @@ class RedisControl:
         """Remove the waiting requests of a task. The server returns candidates; the exact match is made here."""
         task_filter, dropped = TaskFilter(task), 0
         for part in ("queue", "delayed"):
-            cursor, is_started = b"", False
-            while cursor or not is_started:
-                is_started = True
+            cursor = b""
+            while True:
                 cursor, found = await self._job.run("find_requests", part, cursor, task_filter.trace)
                 matches = [text(request) for request in found if task_filter.matches(record_of(request))]
                 if matches:
                     dropped += int(await self._job.run_once("remove_requests", encode(matches)))
+                if not cursor:
+                    break
         return dropped
 
     async def unban(self, slot: str) -> bool:

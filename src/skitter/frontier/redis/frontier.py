@@ -303,7 +303,7 @@ class RedisFrontier:
         if offer is None:
             return await self.job.run("lease", *arguments, repeated=7)
         reply = await self.job.run("lease", *arguments, offer.packed(), repeated=7)
-        offer.note(reply.pop())
+        offer.record(reply.pop())
         return reply
 
     async def _recall(self, leases: Sequence[Lease]) -> list[Lease]:
@@ -421,8 +421,8 @@ class _SlotOffer:
         ]
         return encode([text(to_bytes(self._slots[index])) for index in self._open])
 
-    def note(self, reply: tuple[int, Sequence[bytes]]) -> None:
-        """Note the last part of the script's reply."""
+    def record(self, reply: tuple[int, Sequence[bytes]]) -> None:
+        """Record the decisions in the last part of the script's reply."""
         more_ready, decisions = reply
         self.more_ready = bool(more_ready)
         for index, found in zip(self._open, decisions, strict=True):

@@ -229,7 +229,7 @@ class RedisJob:
         return recrawls > 0
 
     def record_recrawls(self, recrawls: int | bytes) -> None:
-        """Note the number of recrawls in a reply of the server."""
+        """Record the number of recrawls in a reply of the server."""
         self.recrawls = max(self.recrawls, int(recrawls))
 
     # --- calling -----------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class OutageLog(Protocol):
         """Record that a call failed and is repeated, as in :class:`~skitter._utils.backoff.Outage`."""
 
     def end(self) -> None:
-        """Note that the server responds again."""
+        """Record that the server responds again."""
 
 
 class SingleConnection:
@@ -189,7 +189,7 @@ class RedisServer:
         self._deadline = min(self._deadline, time.monotonic() + seconds)
 
     def twin(self) -> RedisServer:
-        """Return the same server with separate connections, for another event loop. Its calls must not be patient."""
+        """Return the same server with separate connections, for another event loop. :meth:`limit_outages` does not affect it."""
         return RedisServer(self._address, self.connection.twin())
 
     @property

@@ -3,6 +3,8 @@
 begin(false)
 local note = call('HGET', NOTES, ARGV[5])
 local held = note and struct.unpack('<d', note) > now
-if held ~= (ARGV[6] == '1') or (held and sub(note, 9) ~= ARGV[7]) then return 0 end
+if held ~= (ARGV[6] == '1') or (held and sub(note, 9) ~= ARGV[7]) then
+  return 0
+end
 call('HSET', NOTES, ARGV[5], pack('<d', now + tonumber(ARGV[9])) .. ARGV[8])
 return 1
