@@ -92,5 +92,7 @@ class Spider:
                 f"spider {self.name!r} has no start requests",
                 remedy="set start_urls, or define async def start(self)",
             )
-        for url in self.start_urls:
+        # The order of a set of strings differs in each process, but the next run skips the first seeds by their number.
+        urls = sorted(self.start_urls) if isinstance(self.start_urls, (set, frozenset)) else self.start_urls
+        for url in urls:
             yield Request(url)

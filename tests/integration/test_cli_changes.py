@@ -64,6 +64,21 @@ def listed(folder):
     return found
 
 
+@pytest.mark.parametrize("validators", ["etag", "now"])
+def test_a_pass_asks_the_server_in_spite_of_a_cache(shop, tmp_path, validators):
+    site = ChangingSite(PAGES, validators, page_bytes=2000)
+    server, crawl = shop(site, "--changes", "all", "--setting", "cache_dir=cache")
+    crawl()
+    for version in (2, 1, 2):
+        site.version = version
+        crawl("--recrawl")
+        assert prices_in(tmp_path / "items.jsonl") == site.prices(version)
+    asked = len(server.log.hits)
+    crawl("--fresh")  # the responses of the last pass are in the cache
+    assert prices_in(tmp_path / "items.jsonl") == site.prices(2)
+    assert len(server.log.hits) == asked
+
+
 @pytest.mark.parametrize("validators", ["etag", "modified", "new-etag", "now"])
 def test_a_pass_reports_exactly_what_has_changed(shop, tmp_path, validators):
     site = ChangingSite(PAGES, validators, page_bytes=2000)

@@ -55,6 +55,16 @@ async def test_other_requests_are_fetched_by_themselves(fetcher, first, second):
         assert (await twice(fetcher, server, first, second))[1] == 2
 
 
+async def test_a_header_of_a_class_derived_from_str_is_part_of_the_key(fetcher):
+    class Token(str):
+        __slots__ = ()
+
+    async with RawServer({"/": page(b"hi")}) as server:
+        assert (await twice(fetcher, server, {"headers": {"X-A": Token("a")}}, {"headers": {"X-A": "a"}}))[
+            1
+        ] == 1
+
+
 async def test_a_retry_replaces_the_stored_response(fetcher):
     async with RawServer({"/": page(b"captcha")}) as server:
         await fetcher.fetch(Request(server.url()))

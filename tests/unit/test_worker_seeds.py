@@ -158,6 +158,13 @@ async def test_start_may_be_a_plain_generator_or_return_a_list(run):
     assert (await run(Fetched)).paths == ["/3"]
 
 
+async def test_a_set_of_start_urls_has_the_same_order_in_each_process():
+    urls = [f"http://h.test/{number:03}" for number in range(200)]
+    spider = Spider()
+    spider.start_urls = set(urls)
+    assert [request.url async for request in spider.start()] == urls
+
+
 async def test_start_requests_of_scrapy_replace_the_start_urls(run):
     class Older(Starting):
         @property

@@ -30,7 +30,7 @@ from skitter.fetch.contract import (
     fetch_with_hook,
 )
 from skitter.fetch.tdmrep import SITE_FILES
-from skitter.request import Request
+from skitter.request import Request, as_builtin
 from skitter.response import Response
 
 _FORMAT = 1
@@ -49,7 +49,7 @@ class _Stored(msgspec.Struct, array_like=True):
     body: bytes
 
 
-_encode = msgspec.msgpack.Encoder().encode
+_encode = msgspec.msgpack.Encoder(enc_hook=as_builtin).encode
 _decode = msgspec.msgpack.Decoder(_Stored).decode
 
 
@@ -102,10 +102,11 @@ class CachingFetcher(WrappingFetcher):
         directives = _directives(request)
         if not _is_cacheable(request) or "no-store" in directives:
             return await fetch_with_hook(self._fetcher, request, permit, on_headers)
-        key = _key(request)
+        replaces = "no-cache" in directives or request.retries > 0  # user code wants another response
+        key = _key(request, replaces=replaces)
         name = xxhash.xxh3_128_hexdigest(key)
         path = self._folder / name[:2] / name[2:]
-        if "no-cache" not in directives and not request.retries:  # user code wants another response
+        if not replaces:
             stored = await asyncio.to_thread(self._read, path, key)
             if stored is not None:
                 return await _response_of(stored, request, on_headers)
@@ -144,9 +145,11 @@ def _directives(request: Request) -> str:
     ).lower()
 
 
-def _key(request: Request) -> bytes:
+def _key(request: Request, *, replaces: bool) -> bytes:
+    """Return the key of a response. A response that ``replaces`` the stored one may be that to a conditional request."""
+    left_out = {"cache-control", "if-none-match", "if-modified-since"} if replaces else {"cache-control"}
     headers = sorted(
-        (name.lower(), value) for name, value in request.headers.items() if name.lower() != "cache-control"
+        (name.lower(), value) for name, value in request.headers.items() if name.lower() not in left_out
     )
     by = [request.fetcher, request.browsing] if request.fetcher or request.browsing is not None else []
     return _encode([request.url, headers, sorted(request.cookies.items()), request.session, *by])

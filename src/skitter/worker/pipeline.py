@@ -456,7 +456,7 @@ class RequestPipeline:
             await self._read_tdm_file(self._tdm_files, request.url, inflight)
         if inflight.expires and not inflight.may_send():
             raise _ReleaseLease
-        if page.memory is not None and self._revisits is not None:
+        if self._revisits is not None:
             request = self._revisits.conditional(page, request)
         if self._before_send_hooks or self._on_headers_hooks or page.download is not None:
             fetching = self._fetch_with_hooks(page, request, inflight)
