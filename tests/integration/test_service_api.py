@@ -390,6 +390,11 @@ async def test_a_body_of_another_type_and_an_unknown_path_receive_a_remedy(call)
         assert (status, "openapi.json" in problem["remedy"]) == (code, True)
 
 
+async def test_jobs_in_a_misspelled_state_are_not_an_empty_list(call):
+    status, problem = await call("GET", "/jobs?state=runing")
+    assert (status, problem["errors"][0]["field"]) == (422, "query.state")
+
+
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(call):
     assert (await call("PUT", "/recipes/x", b"#" * 10_001, kind="application/yaml"))[0] == 413
     endless = [b"#" * 6_000] * 1_000

@@ -129,6 +129,19 @@ async def test_different_suffixes_of_one_content_are_one_file(crawl, tmp_path):
     assert len({one["path"] for one in report.items[0]["files"]}) == 1
 
 
+async def test_a_url_that_names_only_the_page_is_an_error_in_its_item(crawl, tmp_path):
+    class Blank(Shop):
+        def parse(self, response):
+            yield {"file_urls": ["", None, "#top", " ", "a.pdf"]}
+
+    report = await crawl({"/": page(), "/a.pdf": a_file(PDF)}, Blank)
+    *wrong, good = report.items[0]["files"]
+    assert wrong == [{"url": url, "error": "not an http(s) URL"} for url in ("", "", "#top", " ")]
+    assert good["checksum"] == sha(PDF)
+    assert contents(tmp_path / "files") == {stored(PDF): PDF}
+    assert report.site.counts["/"] == 1
+
+
 async def test_a_missing_file_is_an_error_in_its_item(crawl):
     report = await crawl({"/": page("a.pdf", "gone.pdf", "mailto:me"), "/a.pdf": a_file(PDF)})
     good, gone, mail = report.items[0]["files"]

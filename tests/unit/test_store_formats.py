@@ -163,6 +163,20 @@ def test_a_field_that_some_items_lack_is_not_logged(caplog, items):
     assert not caplog.records
 
 
+@pytest.mark.parametrize("name", ["x.jsonl?duplicates=drop", "x.csv?duplicates=mark&fields=title"])
+def test_a_search_for_near_duplicates_without_texts_is_logged(caplog, name):
+    written(name, ITEMS)
+    (record,) = caplog.records
+    expected = "near duplicates were not searched, because no item has texts in the fields url and content"
+    assert (record.levelname, record.getMessage().partition(": ")[2]) == ("WARNING", expected)
+
+
+@pytest.mark.parametrize("items", [[], [*ITEMS, {"url": "http://h/", "content": "short"}]])
+def test_a_search_for_near_duplicates_among_texts_is_not_logged(caplog, items):
+    written("x.jsonl?duplicates=mark", items)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("shape", ["list", "object"])
 @pytest.mark.parametrize("levels", [15, 60, 450])
 def test_values_that_are_nested_too_deep_for_readers_of_parquet_become_json_text(shape, levels):

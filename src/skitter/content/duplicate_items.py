@@ -40,6 +40,7 @@ class DuplicateItems:
     def __init__(self, lines: Callable[[], Iterable[bytes]], mode: DuplicateMode) -> None:
         self._lines = lines
         self._mode = mode
+        self._has_items = self._has_texts = False
 
     def lines(self) -> Iterator[bytes]:
         """Yield all items as JSON lines without line ends."""
@@ -61,7 +62,22 @@ class DuplicateItems:
 
     @cached_property
     def _duplicates(self) -> dict[int, str]:
-        return find_duplicates(lambda: map(_text_of, self._lines()))
+        return find_duplicates(lambda: map(self._text_of, self._lines()))
+
+    def _text_of(self, line: bytes) -> Text | None:
+        self._has_items = True
+        try:
+            item = _decode(line)
+        except msgspec.DecodeError:  # another kind of item
+            return None
+        self._has_texts = True
+        return _comparable(item)
+
+    def problem(self) -> str:
+        """Describe why no item was compared; empty if there is no reason to warn. To be called after the items were read."""
+        if self._has_texts or not self._has_items:
+            return ""
+        return "near duplicates were not searched, because no item has texts in the fields url and content"
 
 
 def _without_mark(line: bytes) -> bytes:
@@ -72,11 +88,7 @@ def _without_mark(line: bytes) -> bytes:
     return msgspec.json.encode({name: value for name, value in _decode_fields(line).items() if name != FIELD})
 
 
-def _text_of(line: bytes) -> Text | None:
-    try:
-        item = _decode(line)
-    except msgspec.DecodeError:  # another kind of item
-        return None
+def _comparable(item: _Item) -> Text | None:
     digest, signature = _bytes_of(item.digest, SIGNATURE_BYTES), _bytes_of(item.signature, SIGNATURE_BYTES)
     if digest is None or signature is None:
         hashes = shingles(item.content)

@@ -147,15 +147,29 @@ def _remove_drafts(target: Path) -> None:
 def fill(file: BinaryIO, source: ItemSource, file_format: Format, name: str) -> None:
     """Write all items of a source to an open file in a format, in bounded memory. ``name``: name of the file, for the log.
 
-    Chosen fields that no item has are logged.
+    Chosen fields that no item has, and a search for near duplicates without texts, are logged.
     """
-    source = _without_duplicates(source, file_format)
+    if file_format.duplicates != "keep":
+        from skitter.content.duplicate_items import DuplicateItems  # noqa: PLC0415 - few crawls collect texts
+
+        unique = DuplicateItems(source.lines, file_format.duplicates)
+        _fill(file, unique, file_format, name)
+        _warn(name, unique.problem())
+    else:
+        _fill(file, source, file_format, name)
+
+
+def _fill(file: BinaryIO, source: ItemSource, file_format: Format, name: str) -> None:
     if not file_format.fields:
         _write(file, source, source.lines, file_format)
         return
     chosen = ChosenFields(file_format.fields)
     _write(file, source, lambda: map(chosen.select, source.lines()), file_format)
-    if problem := chosen.problem():
+    _warn(name, chosen.problem())
+
+
+def _warn(name: str, problem: str) -> None:
+    if problem:
         log.warning("%s: %s", name, problem)
 
 
@@ -194,15 +208,6 @@ def _write(
     with compressed(file, file_format.compression) as sink:
         for chunk in chunks:
             sink.write(chunk)
-
-
-def _without_duplicates(source: ItemSource, file_format: Format) -> ItemSource:
-    """Return the items with near duplicates marked or left out, if the format says so."""
-    if file_format.duplicates == "keep":
-        return source
-    from skitter.content.duplicate_items import DuplicateItems  # noqa: PLC0415 - few crawls collect texts
-
-    return DuplicateItems(source.lines, file_format.duplicates)
 
 
 def _copy(source: int, start: int, end: int, file: BinaryIO) -> None:

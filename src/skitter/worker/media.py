@@ -608,15 +608,20 @@ def _plain(work: FileWork) -> Any:
 
 
 def _urls_in(item: Any, field: str) -> list[str] | None:
-    """Return the URLs in a field of an item; ``None`` if it has no such field."""
+    """Return the URLs in a field of an item; ``None`` if it has no such field. A null value in a list is an empty URL."""
     value = field_of(item, field)
     if value is None:
         return None
-    return [value] if isinstance(value, str) else [str(url) for url in value]
+    return [value] if isinstance(value, str) else ["" if url is None else str(url) for url in value]
 
 
 def _normal(url: str, base_url: str) -> str:
-    """Return the normalized form of a URL; the URL itself if it is invalid."""
+    """Return the normalized form of a URL; the URL itself if it is invalid.
+
+    An empty URL and a fragment are invalid: they mean the page itself, as in the ``src`` of an image without a source.
+    """
+    if not url.strip() or url.lstrip().startswith("#"):
+        return url
     joined = normalize(url, base_url)
     if joined is None or not joined.startswith(("http://", "https://")):
         return url

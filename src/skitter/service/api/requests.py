@@ -193,7 +193,9 @@ class JobsQuery(BaseModel):
     """Parameters of the list of jobs. Without them, the list contains all jobs."""
 
     contains: str = Field("", max_length=100, description="Only jobs whose names contain this text.")
-    state: str | None = Field(None, max_length=20, description="Only jobs in this state.")
+    state: Literal[
+        "new", "scheduled", "waiting", "running", "pausing", "paused", "stopping", "stopped", "finished", "failed"
+    ] | None = Field(None, description="Only jobs in this state.")  # fmt: skip
     offset: int = Field(0, ge=0, lt=2**31, description="Number of jobs to skip.")
     limit: int | None = Field(None, ge=1, le=1000, description="Maximum number of jobs. Default: all.")
     figures: bool = Field(
