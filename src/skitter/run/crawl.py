@@ -247,6 +247,8 @@ class Crawl:
     async def _run(self) -> RunResult:
         began = time.monotonic()
         folder = self._builder.folder
+        if self._fresh:
+            self.spec.fingerprint_seed = None
         # In a thread, because this may search the installed packages.
         context = self._builder.frontier_context()
         frontier = await asyncio.to_thread(make_frontier, self.spec.frontier, context)
@@ -274,6 +276,8 @@ class Crawl:
             log.warning("spider %s: %s", self._builder.spider.name, problem)
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         info = await frontier.open()
+        if frontier.shared:
+            self.spec.fingerprint_seed = info.fingerprint_seed
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             found = (await frontier.status()).counters.get("items", 0)

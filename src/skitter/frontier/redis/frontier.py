@@ -79,7 +79,7 @@ class RedisFrontier:
     ) -> None:
         config = JobConfig(context.politeness, context.options)
         self._server = server if isinstance(server, RedisServer) else RedisServer(parse_address(server))
-        self.job = RedisJob(self._server, context.job, config, clock)
+        self.job = RedisJob(self._server, context.job, config, clock, context.fingerprint_seed)
         self.control = RedisControl(self.job)
         self.dead_letters = RedisDeadLetters(self.job)
         self.notes = RedisNotes(self.job)

@@ -57,16 +57,26 @@ UNPARTITIONED = PartitionSpec("")
 
 
 class RedisJob:
-    """The keys of a job on a server, and its configuration. ``clock`` replaces the clock of the server, for tests."""
+    """The keys of a job on a server, and its configuration.
+
+    ``clock``: replaces the clock of the server, for tests.
+    ``fingerprint_seed``: the secret of the job, if it is created again.
+    """
 
     def __init__(
-        self, server: RedisServer, name: str, config: JobConfig, clock: Callable[[], float] | None = None
+        self,
+        server: RedisServer,
+        name: str,
+        config: JobConfig,
+        clock: Callable[[], float] | None = None,
+        fingerprint_seed: int | None = None,
     ) -> None:
         self._server = server
         self.name = self.title = name
         """``title``: the name in messages, without the number of the partition."""
         self.config = config
         self._clock = clock
+        self._new_seed = secrets.randbits(64) if fingerprint_seed is None else fingerprint_seed
         self.keys = keys_of(name)
         self._key_by_name = dict(zip(_KEY_NAMES, self.keys, strict=True))
         self.generation: bytes = b""
@@ -100,7 +110,7 @@ class RedisJob:
             config = self.config
             reply = await self._server.run(
                 "open", self.keys,
-                (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
+                (FORMAT_VERSION, generation, self._new_seed, FINGERPRINT_VERSION, config.packed(),
                  config.rules, config.visits, encode(config.changes), encode(config.stored),
                  partition.shape, int(partition.must_exist), int(partition.generation != b""),
                  self.options.changes or ""),
