@@ -97,7 +97,7 @@ def _replace_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDONLY)  # read-only, so that nobody mistakes it for an output
+            os.open(os.devnull, os.O_RDONLY)  # read-only: it must not be taken for an output
             os.set_inheritable(number, True)
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open as long as the process

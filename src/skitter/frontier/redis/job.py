@@ -83,6 +83,8 @@ class RedisJob:
         """Distinguishes this job from a later one of the same name."""
         self.is_complete = False
         """Whether all its partitions existed before this call."""
+        self.replaced: StoredJobConfig | None = None
+        """The configuration whose other limits of hosts were replaced by :meth:`join`."""
         self.recrawls = 0
         """Number of recrawls of the job that this client knows of."""
         self.lease_id_heads = 128
@@ -124,11 +126,12 @@ class RedisJob:
             raise changed_mode(reply[1].decode(), self.options.changes or "", job)
         if reply[0] != b"ok":
             raise self._refusal(*(word.decode() for word in reply))
-        _, self.generation, seed, version, has_other_rules, is_complete, recrawls = reply
+        _, self.generation, seed, version, has_other_rules, is_complete, recrawls, begun_with = reply
         if partition.generation and self.generation != partition.generation:
             raise self._refusal("headless")
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         if has_other_rules == b"1":
+            self.replaced = _read_stored(begun_with)
             await self._assign_policies(config)
         return JobInfo(int(seed), int(version), self.options.lease_seconds)
 
