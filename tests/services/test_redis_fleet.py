@@ -89,9 +89,7 @@ async def test_a_machine_that_changes_the_limits_of_running_workers_says_so(serv
     assert not caplog.records
     await join(server.url, Politeness(HostLimits(concurrency_per_slot=4)))
     messages = [record.getMessage() for record in caplog.records]
-    expected = (
-        "1 of which are running (delay 2.0 -> None, concurrency_per_slot 1 -> 4); start every machine with"
-    )
+    expected = "(delay 2.0 -> None, concurrency_per_slot 1 -> 4), and 1 are running; start every machine with"
     assert len(messages) == runs
     assert all(expected in message for message in messages)
 

@@ -248,8 +248,10 @@ class ScrapyLeases:
         if latency is not None and not held.inflight.fetched:
             FETCH.observe(counters, latency)
         if response.status in THROTTLED:
-            wait = response.headers.get("Retry-After")
-            seconds = None if wait is None else parse_retry_after(wait.decode("latin-1"), time.time())
+            wait, date = (
+                (response.headers.get(name) or b"").decode("latin-1") for name in ("Retry-After", "Date")
+            )
+            seconds = parse_retry_after(wait, date)
             held.inflight.finish_fetch(latency, refused=True, retry_after=seconds)
         else:
             held.inflight.finish_fetch(latency)

@@ -117,9 +117,9 @@ class RedisFrontier:
         before, now = (msgspec.structs.asdict(config.policy) for config in (replaced, self.job.config.stored))
         changes = [f"{name} {before[name]} -> {now[name]}" for name in now if now[name] != before[name]]
         log.warning(
-            "job %s: the settings of this machine have changed the limits of hosts for all workers, %d of which are running"
-            " (%s); start every machine with the same settings",
-            self.job.title, running, ", ".join(changes) or "rules or queues",
+            "job %s: the settings of this machine have changed the limits of hosts for all workers (%s), and %d are running;"
+            " start every machine with the same settings",
+            self.job.title, ", ".join(changes) or "rules or queues", running,
         )  # fmt: skip
 
     async def open_partition(self, partition: PartitionSpec) -> JobInfo:
