@@ -223,7 +223,7 @@ def test_the_fields_of_a_job_and_of_a_limit_rule_are_in_the_manual():
         (
             JobSpec,
             "guides/embedding.md",
-            {"format", "left_out", "left_streams", "origin"},
+            {"format", "left_out", "left_streams", "origin", "fingerprint_seed"},
         ),  # fields of the note only
         (LimitRule, "guides/politeness.md", set()),
     ):

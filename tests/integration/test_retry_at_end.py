@@ -1,5 +1,9 @@
 """Failed requests get another attempt when all other requests are done."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from cli_command import lines_of, skitter
@@ -21,3 +25,34 @@ def test_failed_requests_are_retried_once_at_the_end(serve, tmp_path, workers):
     left = skitter("failures", "list", "j", cwd=tmp_path).stdout
     assert "/gone" in left
     assert "/late" not in left
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    "moment", ["run.crawl:Crawl._replay", "frontier.embedded.dead_letters:EmbeddedDeadLetters.replay"]
+)
+def test_a_run_that_is_killed_before_its_last_retry_leaves_it_to_the_next_run(
+    serve, tmp_path, moment, workers
+):
+    site = Scripted({"/": ["/gone"]})
+    arguments = [
+        "crawl", serve(site).url, "--job", "j", "-o", "out.jsonl", "--delay", "0", "--no-robots", "--workers", str(workers),
+        "-s", "retry_failed_at_end=yes",
+    ]  # fmt: skip
+    module, _, method = moment.partition(":")
+    kind, _, method = method.partition(".")
+    killing = (
+        f"import os; from skitter.{module} import {kind}; from skitter.cli.main import main;"
+        f" {kind}.{method} = lambda *_: os.kill(os.getpid(), 9); main()"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", killing, *arguments], cwd=tmp_path, timeout=100, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL
+    assert site.counts == {"/": 1, "/gone": 1}
+    for message in ("job j is finished\n", "job j was already finished; "):
+        result = skitter(*arguments, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert message in result.stderr
+        assert site.counts == {"/": 1, "/gone": 2}
+    assert len(lines_of(tmp_path / "out.jsonl")) == 1

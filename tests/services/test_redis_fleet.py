@@ -7,6 +7,7 @@ from skitter.frontier.options import FrontierContext
 from skitter.frontier.redis.frontier import RedisFrontier
 from skitter.frontier.redis.job import RedisJob, keys_of
 from skitter.frontier.redis.server_errors import JobGone
+from skitter.frontier.workers import WorkerReport
 from skitter.politeness import HostLimits, LimitRule, Politeness
 
 
@@ -77,6 +78,20 @@ async def test_changed_rules_hold_for_requests_of_a_worker_that_started_with_oth
     await one.lease("w", 1)
     await one.add(entries(*range(5), host="slow.test"))
     assert await delay_of(other, "slow.test") == 30.0
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_machine_that_changes_the_limits_of_running_workers_says_so(server, join, caplog, runs):
+    one = await join(server.url, Politeness(HostLimits(delay=2.0, concurrency_per_slot=1)))
+    if runs:
+        await one.reports.announce(WorkerReport("w", "host", 1, "1", 0.0, 1, 0, 0, 0, 0, 0, 0.0), 60.0)
+    await join(server.url, Politeness(HostLimits(delay=2.0, concurrency_per_slot=1)))
+    assert not caplog.records
+    await join(server.url, Politeness(HostLimits(concurrency_per_slot=4)))
+    messages = [record.getMessage() for record in caplog.records]
+    expected = "(delay 2.0 -> None, concurrency_per_slot 1 -> 4), and 1 are running; start every machine with"
+    assert len(messages) == runs
+    assert all(expected in message for message in messages)
 
 
 async def test_a_rule_applies_to_delayed_requests_of_an_evicted_host(server, join):

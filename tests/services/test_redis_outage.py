@@ -2,15 +2,20 @@
 
 import asyncio
 import logging
+import sqlite3
+from collections import Counter
+from contextlib import closing
 
 import pytest
 import redis.asyncio
 
+from cli_command import SHOP, skitter
 from services.frontier_requests import counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.records import FetchReport, SeedProgress
 from skitter.frontier.redis.address import parse_address
 from skitter.frontier.redis.server import RedisServer
+from skitter.testing import GeneratedSite
 
 
 async def test_calls_wait_for_the_end_of_an_outage_which_is_reported_once(own_server, join, caplog):
@@ -168,3 +173,39 @@ async def test_while_the_memory_is_full_adding_waits_and_all_else_continues(own_
     assert await committing == [True]
     assert await counts(frontier) == {"queued": 2, "leased": 1, "done": 2}
     assert any("its memory is full" in record.getMessage() for record in caplog.records)
+
+
+@pytest.fixture
+def shop(serve, tmp_path):
+    """A job that writes to a SQLite database: ``rows = shop(url)`` runs it, and returns the number of rows by URL."""
+    server = serve(GeneratedSite(pages=20))
+    (tmp_path / "shop.py").write_text(SHOP.format(url=server.url))
+
+    def run(frontier, *options):
+        settings = ["-s", "delay=0", "-s", "robots=no"]
+        result = skitter(
+            "run", "shop.py", f"--frontier={frontier}", "-o", "items.db", *settings, *options, cwd=tmp_path
+        )
+        assert result.returncode == 0, result.stderr
+        with closing(sqlite3.connect(tmp_path / "items.db")) as file:
+            return Counter(url for (url,) in file.execute("SELECT url FROM items"))
+
+    return run
+
+
+@pytest.mark.parametrize("options", [(), ("--fresh",)])
+def test_a_job_that_its_server_has_lost_replaces_its_rows_in_databases(own_server, shop, options):
+    server = own_server()
+    rows = shop(server.url)
+    assert len(rows) == 20
+    server.ask("FLUSHALL")
+    assert shop(server.url, *options) == rows
+
+
+def test_a_fresh_start_draws_another_secret(own_server, shop):
+    server = own_server()
+    seeds = [
+        shop(server.url, *options) and server.ask("HGET", "skitter:{shop}:job", "fingerprint_seed")
+        for options in ((), ("--fresh",))
+    ]
+    assert seeds[0] != seeds[1]

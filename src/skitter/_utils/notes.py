@@ -14,7 +14,9 @@ BLOCKED = "skitter:blocked"
 """Key of the note with the sessions and proxies that callbacks have reported as blocked."""
 LAST_REPLAY = "skitter:last-replay"
 """Key of the note with a random value that changes when a run retries all dead letters at its end."""
-DECISIVE = frozenset({LAST_REPLAY, OPENED_NETWORKS, WRITTEN, WRITERS})
+RETRY_DUE = "skitter:retry-due"
+"""Key of the note that is not empty while a run still has to retry all dead letters at its end."""
+DECISIVE = frozenset({LAST_REPLAY, RETRY_DUE, OPENED_NETWORKS, WRITTEN, WRITERS})
 """Keys of notes that the behaviour of the job depends on. Other notes only save work."""
 NOTE_TTL = 10 * 365 * 86_400.0
 """Lifetime of notes that must not expire before their job is erased, in seconds."""

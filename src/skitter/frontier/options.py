@@ -131,6 +131,9 @@ class FrontierContext(msgspec.Struct, frozen=True):
     """Whether other workers run the job. If so, opening waits for a server that is unavailable."""
     attach: bool = False
     """Whether to take the job as it is, including its stored options, and to refuse to create one."""
+    fingerprint_seed: int | None = None
+    """The secret of a job that its server may have lost, with which a new job identifies the same pages.
+    ``None``: a new one. Embedded frontiers ignore it."""
 
 
 class SettingsChanges(msgspec.Struct, frozen=True, omit_defaults=True):

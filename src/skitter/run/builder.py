@@ -288,6 +288,7 @@ class JobBuilder:
             settings.politeness(),
             frontier_settings(settings),
             joining=joining,
+            fingerprint_seed=self.spec.fingerprint_seed,
         )
 
     def guard(self, notes: Notes | None = None) -> AddressGuard:

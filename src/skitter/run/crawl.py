@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skitter._utils.concurrency import cancel_and_wait
-from skitter._utils.notes import LAST_REPLAY, NOTE_TTL, STOP_REASON
+from skitter._utils.notes import LAST_REPLAY, NOTE_TTL, RETRY_DUE, STOP_REASON
 from skitter.errors import SkitterError, UsageError, with_article
 from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
@@ -196,6 +196,8 @@ class Crawl:
         """Whether failed requests are still to be retried at the end."""
         self._last_replay: bytes | None = None
         """The note about the last replay when this run started."""
+        self._has_retried = False
+        """Whether this run has put failed requests back into the queue at its end."""
         self._passes: PassTracker | None = None
         self._recovered: PassRecord | None = None
         """The pass that had ended before this run, but had not been judged yet."""
@@ -247,6 +249,8 @@ class Crawl:
     async def _run(self) -> RunResult:
         began = time.monotonic()
         folder = self._builder.folder
+        if self._fresh:
+            self.spec.fingerprint_seed = None
         # In a thread, because this may search the installed packages.
         context = self._builder.frontier_context()
         frontier = await asyncio.to_thread(make_frontier, self.spec.frontier, context)
@@ -274,6 +278,8 @@ class Crawl:
             log.warning("spider %s: %s", self._builder.spider.name, problem)
         socket = await asyncio.to_thread(lambda: folder.socket)  # reads the disk
         info = await frontier.open()
+        if frontier.shared:
+            self.spec.fingerprint_seed = info.fingerprint_seed
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             found = (await frontier.status()).counters.get("items", 0)
@@ -391,14 +397,35 @@ class Crawl:
         If another machine has done so since this run started, this run does not, so no request gets a second last attempt.
         """
         status = await frontier.status()
-        if status.state is not JobState.FINISHED or not status.failed or self._stop_reason:
+        if status.state is not JobState.FINISHED or self._stop_reason:
+            return False
+        if not status.failed:
+            await frontier.notes.put(RETRY_DUE, b"", NOTE_TTL)
             return False
         token = uuid.uuid4().bytes
         is_first = (
             await frontier.notes.compare_and_swap(LAST_REPLAY, self._last_replay, token, NOTE_TTL)
             or await frontier.notes.get(LAST_REPLAY) == token  # only the reply was lost
         )
-        return is_first and await frontier.dead_letters.replay() > 0
+        if not is_first:
+            return False
+        self._has_retried = await frontier.dead_letters.replay() > 0
+        await frontier.notes.put(RETRY_DUE, b"", NOTE_TTL)
+        return self._has_retried
+
+    async def _plan_retry(self, frontier: Frontier, before: FrontierStatus) -> None:
+        """Find out whether this run retries the failed requests at its end.
+
+        It also does if the job is finished, but the processes that found this were killed before their retry.
+        """
+        if not self._builder.settings.retry_failed_at_end:
+            return
+        if before.state is JobState.RUNNING:
+            await frontier.notes.put(RETRY_DUE, b"1", NOTE_TTL)
+            self._retries_failed = True
+        else:
+            self._retries_failed = bool(await frontier.notes.get(RETRY_DUE))
+        self._last_replay = await frontier.notes.get(LAST_REPLAY)
 
     async def _run_workers(
         self,
@@ -413,9 +440,7 @@ class Crawl:
         At the end, the server and the adder are closed, so that no request is added to a run that does not fetch it.
         """
         runs = before.state is JobState.RUNNING
-        self._retries_failed = runs and self._builder.settings.retry_failed_at_end
-        if self._retries_failed:
-            self._last_replay = await frontier.notes.get(LAST_REPLAY)
+        await self._plan_retry(frontier, before)
         # A worker of another program, such as Scrapy, may add requests to a finished job.
         has_work = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
         has_work = has_work and not self._stop_reason
@@ -521,7 +546,7 @@ class Crawl:
             status=status,
             outputs=[shown_url(target) for target in self._outputs.targets],
             already_finished=before.state is JobState.FINISHED
-            and not (self._adder.has_added and self.has_begun),
+            and not ((self._adder.has_added or self._has_retried) and self.has_begun),
             ended_pass=ended_pass,
             changes={} if self._pass is None else self._pass.totals,
         )

@@ -67,6 +67,8 @@ class JobSpec(msgspec.Struct, kw_only=True):
     left_streams: dict[str, int] = {}
     """The streams of former outputs, each with the number of items that the job had found at the end of its last run with
     that stream."""
+    fingerprint_seed: int | None = None
+    """The secret in the ids of items, so that a frontier that has lost the job creates it with the same ids."""
     format: int = _FORMAT
 
     def __post_init__(self) -> None:
@@ -325,10 +327,11 @@ class JobFolder:
         )
 
     def adopt(self, spec: JobSpec) -> None:
-        """Copy the first name and the former outputs of the job in this folder to a specification."""
+        """Copy the first name, the former outputs and the secret of the job in this folder to a specification."""
         if self.exists():
             before = self.read()
             spec.origin, spec.left_streams = before.origin, before.left_streams
+            spec.fingerprint_seed = before.fingerprint_seed
 
     @property
     def _base(self) -> Path:

@@ -6,6 +6,7 @@ The scripts in ``scripts/redis`` make all decisions on the server, by its clock.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -59,6 +60,8 @@ from skitter.frontier.scheduling import wait_for
 from skitter.politeness import Politeness
 from skitter.queues import QueueQuotas, queue_of, quota_of
 
+log = logging.getLogger("skitter.frontier")
+
 _DECISIONS = {b"g": SlotDecision.LEASED, b"l": SlotDecision.LATER, b"x": SlotDecision.EMPTY}
 
 
@@ -79,7 +82,7 @@ class RedisFrontier:
     ) -> None:
         config = JobConfig(context.politeness, context.options)
         self._server = server if isinstance(server, RedisServer) else RedisServer(parse_address(server))
-        self.job = RedisJob(self._server, context.job, config, clock)
+        self.job = RedisJob(self._server, context.job, config, clock, context.fingerprint_seed)
         self.control = RedisControl(self.job)
         self.dead_letters = RedisDeadLetters(self.job)
         self.notes = RedisNotes(self.job)
@@ -97,12 +100,27 @@ class RedisFrontier:
     # --- opening and closing ---------------------------------------------------------------------------
 
     async def open(self) -> JobInfo:
-        """Create the job on the server, or join it.
+        """Create the job on the server, or join it. Log a warning if this changes the limits of running workers.
 
         Raises :class:`~skitter.errors.FrontierError` if the server does not respond or is unsuitable, or if the keys
         of the job hold something else or another format.
         """
-        return await self.open_partition(UNPARTITIONED)
+        info = await self.open_partition(UNPARTITIONED)
+        await self.warn_about_changed_limits()
+        return info
+
+    async def warn_about_changed_limits(self) -> None:
+        """Log a warning if opening the job has changed the limits of running workers."""
+        replaced = self.job.replaced
+        if replaced is None or not (running := len(await self.reports.workers())):
+            return
+        before, now = (msgspec.structs.asdict(config.policy) for config in (replaced, self.job.config.stored))
+        changes = [f"{name} {before[name]} -> {now[name]}" for name in now if now[name] != before[name]]
+        log.warning(
+            "job %s: the settings of this machine have changed the limits of hosts for all workers (%s), and %d are running;"
+            " start every machine with the same settings",
+            self.job.title, ", ".join(changes) or "rules or queues", running,
+        )  # fmt: skip
 
     async def open_partition(self, partition: PartitionSpec) -> JobInfo:
         """Open one partition of a job, like :meth:`open`."""

@@ -57,22 +57,34 @@ UNPARTITIONED = PartitionSpec("")
 
 
 class RedisJob:
-    """The keys of a job on a server, and its configuration. ``clock`` replaces the clock of the server, for tests."""
+    """The keys of a job on a server, and its configuration.
+
+    ``clock``: replaces the clock of the server, for tests.
+    ``fingerprint_seed``: the secret of the job, if it is created again.
+    """
 
     def __init__(
-        self, server: RedisServer, name: str, config: JobConfig, clock: Callable[[], float] | None = None
+        self,
+        server: RedisServer,
+        name: str,
+        config: JobConfig,
+        clock: Callable[[], float] | None = None,
+        fingerprint_seed: int | None = None,
     ) -> None:
         self._server = server
         self.name = self.title = name
         """``title``: the name in messages, without the number of the partition."""
         self.config = config
         self._clock = clock
+        self._new_seed = secrets.randbits(64) if fingerprint_seed is None else fingerprint_seed
         self.keys = keys_of(name)
         self._key_by_name = dict(zip(_KEY_NAMES, self.keys, strict=True))
         self.generation: bytes = b""
         """Distinguishes this job from a later one of the same name."""
         self.is_complete = False
         """Whether all its partitions existed before this call."""
+        self.replaced: StoredJobConfig | None = None
+        """The configuration whose other limits of hosts were replaced by :meth:`join`."""
         self.recrawls = 0
         """Number of recrawls of the job that this client knows of."""
         self.lease_id_heads = 128
@@ -100,7 +112,7 @@ class RedisJob:
             config = self.config
             reply = await self._server.run(
                 "open", self.keys,
-                (FORMAT_VERSION, generation, secrets.randbits(64), FINGERPRINT_VERSION, config.packed(),
+                (FORMAT_VERSION, generation, self._new_seed, FINGERPRINT_VERSION, config.packed(),
                  config.rules, config.visits, encode(config.changes), encode(config.stored),
                  partition.shape, int(partition.must_exist), int(partition.generation != b""),
                  self.options.changes or ""),
@@ -114,11 +126,12 @@ class RedisJob:
             raise changed_mode(reply[1].decode(), self.options.changes or "", job)
         if reply[0] != b"ok":
             raise self._refusal(*(word.decode() for word in reply))
-        _, self.generation, seed, version, has_other_rules, is_complete, recrawls = reply
+        _, self.generation, seed, version, has_other_rules, is_complete, recrawls, begun_with = reply
         if partition.generation and self.generation != partition.generation:
             raise self._refusal("headless")
         self.is_complete, self.recrawls = is_complete == b"1", int(recrawls)
         if has_other_rules == b"1":
+            self.replaced = _read_stored(begun_with)
             await self._assign_policies(config)
         return JobInfo(int(seed), int(version), self.options.lease_seconds)
 

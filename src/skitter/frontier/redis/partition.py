@@ -57,7 +57,10 @@ class RedisPartition:
         spec = PartitionSpec(self._shape)
         if first is not None:
             spec = PartitionSpec(self._shape, first.job.generation, first.job.is_complete)
-        return await self.frontier.open_partition(spec)
+        info = await self.frontier.open_partition(spec)
+        if first is None:
+            await self.frontier.warn_about_changed_limits()
+        return info
 
     async def complete(self) -> None:
         await self.job.run("complete")

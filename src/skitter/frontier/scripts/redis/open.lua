@@ -13,10 +13,10 @@ if kind == 'none' then
     'changes', ARGV[8], 'revision', '0', 'begun_with', ARGV[9], 'shape', ARGV[10],
     'state', 'running', 'done', '0', 'seeds_done', ARGV[12], 'seed_position', '0',
     'remembers', ARGV[13])
-  return {'ok', ARGV[2], ARGV[3], ARGV[4], '0', '0', '0'}
+  return {'ok', ARGV[2], ARGV[3], ARGV[4], '0', '0', '0', ARGV[9]}
 end
 local job = kind == 'hash' and redis.call('HMGET', JOB, 'format', 'generation', 'fingerprint_seed',
-  'fingerprint_version', 'rules', 'visits', 'changes', 'shape', 'complete', 'recrawls', 'remembers') or {}
+  'fingerprint_version', 'rules', 'visits', 'changes', 'shape', 'complete', 'recrawls', 'remembers', 'begun_with') or {}
 if not job[1] then
   return {'foreign'}
 elseif job[1] ~= ARGV[1] then
@@ -35,4 +35,4 @@ redis.call('HSET', JOB, 'config', ARGV[5], 'next_rules', ARGV[6], 'begun_with', 
 if job[5] ~= ARGV[6] then -- assign_policies writes 'rules' at its end: this process may die before it
   redis.call('HINCRBY', JOB, 'revision', 1) -- so that other workers read them
 end
-return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1', job[9] or '0', job[10] or '0'}
+return {'ok', job[2], job[3], job[4], job[5] == ARGV[6] and '0' or '1', job[9] or '0', job[10] or '0', job[12]}
