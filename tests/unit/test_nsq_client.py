@@ -358,15 +358,6 @@ async def test_a_prompt_consumer_sees_the_lull_that_answers_begin(peer):
     await consumer.close()
 
 
-async def test_a_connection_that_ends_as_soon_as_it_is_open_is_one_clear_error(monkeypatch):
-    async def connect(pool, address):
-        """Connect. The connection has ended when the caller continues."""
-
-    monkeypatch.setattr("skitter.brokers.nsq_client.pool.ConnectionPool._connect", connect)
-    with pytest.raises(ConnectionFailed, match="closed the connection"):
-        await Producer([("127.0.0.1", 4150)]).open()
-
-
 async def test_a_producer_takes_another_nsqd_when_one_fails(peer):
     other = await Peer().start()
     producer = Producer([("127.0.0.1", peer.port), ("127.0.0.1", other.port)], options=PATIENT, timeout=60.0)
