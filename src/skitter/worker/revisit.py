@@ -437,7 +437,7 @@ def _read(memory: bytes) -> PageMemory:
 
 
 def _without_time(body: bytes) -> bytes:
-    """Return a body without the time at which a gzip file was made (RFC 1952, section 2.3.1): it is no part of the content."""
+    """Return a body without the time at which a gzip file was created (MTIME in RFC 1952), which is not part of its content."""
     return body[:4] + body[8:] if body.startswith(b"\x1f\x8b") else body
 
 
