@@ -157,6 +157,7 @@ _EXAMPLES = {
     "headers": 'an object in JSON, such as {"Accept-Language": "de"}',
     "image_thumbnails": 'an object in JSON, such as {"small": [100, 100]}',
     "initial_cookies": 'an object in JSON, such as {"https://example.com/": ["id=7; Path=/"]}',
+    "image_thumbnails": 'an object in JSON, such as {"small": [100, 100]}',
     "limit_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "delay": 5}]',
     "log_levels": 'an object in JSON, such as {"my_shop": "debug"}',
     "monitors": 'a list of rules, such as ["items >= 100"]',
@@ -855,6 +856,7 @@ class Settings(FrontierSettings, frozen=True, kw_only=True):
             _check_blocked_url(pattern)
         for server in self.dns_servers:
             _check_name_server(server)
+        _check_files(self.files_fields, self.image_thumbnails)
         if self.dns_servers and not self.dns_cache_ttl:
             raise SettingsError(
                 "dns_servers cannot be combined with dns_cache_ttl=0: the name servers of the system would be asked",
@@ -926,6 +928,29 @@ def _check_name_server(server: str) -> None:
             remedy="write its address, as in 192.0.2.1, 192.0.2.1:5353 or [2001:db8::1]:5353",
             field="dns_servers",
         )
+
+
+def _check_files(fields: Mapping[str, str], thumbnails: Mapping[str, tuple[int, int]]) -> None:
+    if len(set(fields.values())) < len(fields):
+        raise SettingsError(
+            "files_fields names one field for the results of two fields",
+            remedy="name another field for the results of each, or their entries would replace each other",
+            field="files_fields",
+        )
+    for name, size in thumbnails.items():
+        # The name becomes a folder of the store, and callers of a service may choose it.
+        if not re.fullmatch(r"[\w-]{1,64}", name):
+            raise SettingsError(
+                f"invalid name in image_thumbnails: {name!r:.80}",
+                remedy="use at most 64 letters, digits, dashes and underscores",
+                field="image_thumbnails",
+            )
+        if min(size) < 1:
+            raise SettingsError(
+                f"invalid size of the thumbnail {name}: {list(size)}",
+                remedy="give a width and a height of at least 1 pixel",
+                field="image_thumbnails",
+            )
 
 
 def build_settings(*layers: Mapping[str, Any]) -> Settings:

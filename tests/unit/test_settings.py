@@ -203,6 +203,25 @@ def test_name_servers_are_addresses_with_or_without_a_port():
     assert Settings(dns_servers=servers).dns_servers == servers
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("image_thumbnails", {"../../outside": [5, 5]}),
+        ("image_thumbnails", {"a/b": [5, 5]}),
+        ("image_thumbnails", {"": [5, 5]}),
+        ("image_thumbnails", {"small": [100, 0]}),
+        ("files_fields", {"file_urls": "files", "image_urls": "files"}),
+    ],
+)
+def test_places_of_files_that_cannot_be_right_are_refused(field, value):
+    with pytest.raises(SettingsError) as refused:
+        build_settings({field: value})
+    assert refused.value.field == field
+    assert build_settings({"image_thumbnails": {"größe-1_x": [1, 1]}}).image_thumbnails == {
+        "größe-1_x": (1, 1)
+    }
+
+
 def test_name_servers_that_would_not_be_asked_are_refused():
     with pytest.raises(SettingsError, match="dns_cache_ttl=0"):
         Settings(dns_servers=("192.0.2.1",), dns_cache_ttl=0)
