@@ -2,6 +2,7 @@
 
 import json
 import logging
+import resource
 import threading
 
 import pytest
@@ -96,3 +97,26 @@ def test_old_log_files_are_removed(tmp_path):
         "crawl.log.1": "message 8\n",
         "crawl.log.2": "message 7\n",
     }
+
+
+def test_a_log_file_that_cannot_be_written_is_reported_once_per_failure(tmp_path, capsys):
+    path = tmp_path / "crawl.log"
+    handler = SharedLogFile(path, max_bytes=10_000, backups=1)
+
+    def log(*numbers):
+        for number in numbers:
+            handler.handle(logging.LogRecord("x", logging.INFO, "", 0, f"message {number}", None, None))
+
+    log(0)
+    expected = f"skitter: cannot write log file {path}: File too large; the crawl continues\n"
+    for first in (1, 5):
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size, limits[1]))
+        try:
+            log(first, first + 1, first + 2)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert capsys.readouterr().err == expected
+        log(first + 3)
+    handler.close()
+    assert path.read_text().splitlines() == [f"message {number}" for number in range(9)]

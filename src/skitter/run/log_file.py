@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import sys
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
@@ -33,9 +34,14 @@ class SharedLogFile(WatchedFileHandler):
         self._path = path
         self._max_bytes = max_bytes
         self._backups = backups
+        self._has_failed = False
+        """Whether the last record could not be written."""
+        self._is_reported = False
+        """Whether the current failure was reported."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, after the rotation of a full file."""
+        self._has_failed = False
         try:
             self.reopenIfNeeded()
             if self.stream is not None and os.fstat(self.stream.fileno()).st_size >= self._max_bytes:
@@ -43,6 +49,23 @@ class SharedLogFile(WatchedFileHandler):
         except OSError:
             self.handleError(record)
         super().emit(record)  # opens the file again if it was renamed
+        self._is_reported = self._is_reported and self._has_failed
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name in logging
+        """Report once that the file cannot be written, for example because the disk is full. The crawl continues.
+
+        The stream keeps the lines, and writes them with a later one.
+        """
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self._has_failed = True
+        if not self._is_reported:
+            self._is_reported = True  # first, because standard error may be part of the log
+            sys.stderr.write(
+                f"skitter: cannot write log file {self._path}: {error.strerror}; the crawl continues\n"
+            )
 
     def _rotate(self, descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
