@@ -157,7 +157,6 @@ _EXAMPLES = {
     "headers": 'an object in JSON, such as {"Accept-Language": "de"}',
     "image_thumbnails": 'an object in JSON, such as {"small": [100, 100]}',
     "initial_cookies": 'an object in JSON, such as {"https://example.com/": ["id=7; Path=/"]}',
-    "image_thumbnails": 'an object in JSON, such as {"small": [100, 100]}',
     "limit_rules": 'a list of objects in JSON, such as [{"domain_glob": "*.example.org", "delay": 5}]',
     "log_levels": 'an object in JSON, such as {"my_shop": "debug"}',
     "monitors": 'a list of rules, such as ["items >= 100"]',
