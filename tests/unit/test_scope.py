@@ -159,7 +159,7 @@ def test_an_exact_domain_that_is_not_a_host_is_rejected(domain):
 
 
 @pytest.mark.parametrize("scope", ["host", "domain", "prefix"])
-def test_a_seed_without_a_scheme_is_no_part_of_the_scope(scope):
+def test_a_seed_without_a_scheme_does_not_widen_the_scope(scope):
     found = Scope(
         scope=scope, seeds=["h.test:8000", "http://h.test/a/"]
     )  # the first one has the scheme "h.test"
