@@ -104,3 +104,26 @@ async def test_a_message_larger_than_the_server_allows_is_an_error_at_once(tmp_p
     finally:
         await broker.close()
         server.stop()
+
+
+@pytest.mark.parametrize("access", ["", "me:wrong@"])
+async def test_a_wrong_password_is_an_error_at_once(access):
+    server = NatsServer("--user", "me", "--pass", "right").start()
+    url = f"nats://{access}127.0.0.1:{server.port}/pages?state=sqlite:"
+    broker = JetStreamBroker(parse_address(url, "job", RULES), 60.0)
+    try:
+        with pytest.raises(
+            FrontierError, match="cannot use the broker"
+        ) as refusal:  # or the connection is reset
+            await broker.open()
+        assert "password" in refusal.value.remedy
+    finally:
+        server.stop()
+
+
+async def test_a_server_that_is_gone_does_not_keep_the_others_from_being_used(server, free_port):
+    url = f"nats://127.0.0.1:{free_port},127.0.0.1:{server.port}/pages?state=sqlite:"
+    for _ in range(4):  # the client tries the servers in random order
+        broker = JetStreamBroker(parse_address(url, "job", RULES), 60.0)
+        await broker.open()
+        await broker.close()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-import nats
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import MaxPayloadError
@@ -83,7 +83,7 @@ class JetStreamBroker:
         )
         scheme = "tls" if address.uses_tls else "nats"
         self._servers = [f"{scheme}://{where}" for where in self._where.split(",")]
-        self._access = _access(address.secret)
+        self._user, self._password, self._token = _access(address.secret)
         self._stream, self._consumer = address.topic, address.channel
         self._subject = f"{address.topic}.{address.channel}"
         self._ack_wait = max(lease_seconds, 1.0)
@@ -110,10 +110,7 @@ class JetStreamBroker:
         try:
             if not await self._is_listening():
                 raise ConnectionRefusedError("no server is listening")
-            self._client = await nats.connect(
-                self._servers, connect_timeout=round(CONNECT_TIMEOUT), allow_reconnect=True,
-                max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_log_error, disconnected_cb=None, **self._access,
-            )  # fmt: skip
+            self._client = await self._connected()
             self._js = self._client.jetstream(timeout=10)
             await self._create()
             self._reply_subject = self._client.new_inbox()
@@ -123,12 +120,36 @@ class JetStreamBroker:
             raise FrontierError(
                 f"cannot use the broker nats://{self._where}: {error or type(error).__name__}",
                 field="frontier",
-                remedy="start nats-server with JetStream (-js), or name another one in --frontier",
+                remedy="start nats-server with JetStream (-js), or correct the host, the user or the password in --frontier",
             ) from error
         self._pulling = asyncio.create_task(self._pull_forever())
 
+    async def _connected(self) -> Client:
+        """Return a client that has connected, and will reconnect. Raises the error of the server that was tried last."""
+        servers_left = len(self._servers)
+
+        async def on_error(error: Exception) -> None:
+            nonlocal servers_left
+            log.debug("nats: %s", error)
+            servers_left -= 1
+            # The client itself would repeat its first attempts forever, even with a wrong password.
+            if self._client is None and servers_left <= 0:
+                raise error
+
+        client = Client()
+        try:
+            await client.connect(
+                self._servers, user=self._user, password=self._password, token=self._token, error_cb=on_error,
+                connect_timeout=round(CONNECT_TIMEOUT), allow_reconnect=True, max_reconnect_attempts=-1,
+                reconnect_time_wait=0.2,  # type: ignore[arg-type]
+            )  # fmt: skip
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
     async def _is_listening(self) -> bool:
-        """Return whether any server listens. The client itself would try to connect forever."""
+        """Return whether any server listens, without the seconds that the client takes for each one."""
         for host, port in self._hosts:
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(CONNECT_TIMEOUT):
@@ -273,12 +294,10 @@ class _Pull:
         self.ended = asyncio.Event()
 
 
-def _access(secret: str) -> dict[str, str]:
-    """Return the login of a client: a user and a password, or a token. In its URLs, they could not contain every character."""
+def _access(secret: str) -> tuple[str | None, str | None, str | None]:
+    """Return user, password and token of a client. In the URLs of the client, they could not contain every character."""
     user, colon, password = secret.partition(":")
-    if colon:
-        return {"user": user, "password": password}
-    return {"token": secret} if secret else {}
+    return (user, password, None) if colon else (None, None, secret or None)
 
 
 def _is_refused(error: Exception) -> bool:
@@ -290,7 +309,3 @@ def _is_refused(error: Exception) -> bool:
 async def _send_quietly(ack: Awaitable[None]) -> None:
     with contextlib.suppress(*UNAVAILABLE):
         await ack
-
-
-async def _log_error(error: Exception) -> None:
-    log.debug("nats: %s", error)
