@@ -312,8 +312,9 @@ def read_rows(text: str, delimiter: str = "", quotechar: str = '"') -> Iterator[
     """Read CSV whose first row names the columns. Rows without any value are skipped.
 
     ``delimiter``: character between two values; empty: the one that a line ``sep=`` before the names states, or the most
-    frequent one of comma, semicolon, tab and ``|`` in the first row. ``quotechar``: character around values that contain delimiters. Missing values are empty, and values without a
-    column are dropped. Raises :class:`FeedError` for a value of more than 128 KiB, or more than 1,000 columns.
+    frequent one of comma, semicolon, tab and ``|`` in the first row. ``quotechar``: character around values that contain
+    delimiters. Missing values are empty, and values without a column are dropped. Raises :class:`FeedError` for a value of
+    more than 128 KiB, or more than 1,000 columns.
     """
     # splitlines() would also split at U+2028 and other characters within values.
     lines = io.StringIO(text.removeprefix("\ufeff"), newline="")

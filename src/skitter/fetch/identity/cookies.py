@@ -190,7 +190,10 @@ def _undotted(cookie: Cookie) -> Cookie:
 
 
 class JarCookies:
-    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`. Implements :class:`Cookies` and :class:`ReadableCookies`."""
+    """Cookies of this process; see :class:`~skitter.fetch.cookies.CookieJars`.
+
+    Implements :class:`Cookies` and :class:`ReadableCookies`.
+    """
 
     def __init__(self, jars: CookieJars) -> None:
         self._jars = jars
