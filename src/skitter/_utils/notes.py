@@ -16,6 +16,8 @@ LAST_REPLAY = "skitter:last-replay"
 """Key of the note with a random value that changes when a run retries all dead letters at its end."""
 RETRY_DUE = "skitter:retry-due"
 """Key of the note that is not empty while a run still has to retry all dead letters at its end."""
+SPIDER = "skitter:spider"
+"""Key of the note with the name of the spider that has run the job last."""
 DECISIVE = frozenset({LAST_REPLAY, RETRY_DUE, OPENED_NETWORKS, WRITTEN, WRITERS})
 """Keys of notes that the behaviour of the job depends on. Other notes only save work."""
 NOTE_TTL = 10 * 365 * 86_400.0

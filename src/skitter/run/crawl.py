@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from skitter._utils.concurrency import cancel_and_wait
-from skitter._utils.notes import LAST_REPLAY, NOTE_TTL, RETRY_DUE, STOP_REASON
+from skitter._utils.notes import LAST_REPLAY, NOTE_TTL, RETRY_DUE, SPIDER, STOP_REASON, Notes
 from skitter.errors import SkitterError, UsageError, with_article
 from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
@@ -280,6 +280,7 @@ class Crawl:
         info = await frontier.open()
         if frontier.shared:
             self.spec.fingerprint_seed = info.fingerprint_seed
+            await self._warn_about_other_spider(frontier.notes)
         server = None if frontier.shared else FrontierServer(frontier, info, socket)
         try:
             found = (await frontier.status()).counters.get("items", 0)
@@ -300,6 +301,20 @@ class Crawl:
             raise
         await self._end(frontier, server, result)
         return result
+
+    async def _warn_about_other_spider(self, notes: Notes) -> None:
+        """Log a warning if another spider has run the job, perhaps on another machine: each would get requests of the other."""
+        name = self._builder.spider.name
+        before = await notes.get(SPIDER)
+        if before == name.encode():
+            return
+        if before is not None:
+            log.warning(
+                "job %s was run by the spider %s, and this is the spider %s; if they have nothing to do with each other, start"
+                " this one with another --job",
+                self.spec.job, before.decode(), name,
+            )  # fmt: skip
+        await notes.put(SPIDER, name.encode(), NOTE_TTL)
 
     async def _end(
         self, frontier: Frontier, server: FrontierServer | None, result: RunResult | None = None
