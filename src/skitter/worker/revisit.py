@@ -27,7 +27,7 @@ from skitter.item import encode_item
 from skitter.links import Links
 from skitter.request import Request, decode_request, encode_request
 from skitter.settings import Settings
-from skitter.web.headers import REDIRECTS, strong_last_modified
+from skitter.web.headers import REDIRECTS, strong_last_modified, with_defaults
 from skitter.worker.page import MEMORY_VERSION, ChangeHistory, Page, PageMemory
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ class Revisits:
         self._uses_lastmod = settings.use_lastmod
         self._keeps_history = self._uses_lastmod
         self._listing_callbacks = listing_callbacks
+        self._has_cache = settings.cache_dir is not None
         rules = settings.fetcher_rules
         self._conditional = (
             not renders_pages
@@ -234,8 +235,14 @@ class Revisits:
             self._record(page, page.memory.history)
 
     def conditional(self, page: Page, request: Request) -> Request:
-        """Return the request with the validators of the last visit, if it may be conditional (RFC 9110, 13.1)."""
+        """Return the request with the validators of the last visit, if it may be conditional (RFC 9110, 13.1).
+
+        From the second pass on, responses must not come from the cache, because a pass looks for changes.
+        """
         memory = page.memory
+        if self._has_cache and self._pass > 1:
+            headers = with_defaults(request.headers, {"Cache-Control": "no-cache"})
+            request = request.replace(headers=headers)
         if memory is None or not self._conditional or not (memory.etag or memory.modified):
             return request
         if request.method != "GET" or request.body or request.browsing is not None:
