@@ -287,10 +287,10 @@ async def test_the_errback_is_called_when_no_retry_is_left_for_a_hook(serve, tmp
 @pytest.mark.parametrize("status", [404, 503])
 async def test_the_retry_rules_decide_when_on_error_has_no_retry_left(serve, tmp_path, status):
     spider = Insisting(url=serve(Scripted({"/a": Answer(status=status)})).url, point="on_error")
-    rules = {"retry_delay": 0.01, "max_retries": 2, "max_throttled": 4}
+    rules = {"retry_delay": 0.01, "max_retries": 1, "max_throttled": 2}
     ran = await CrawlHarness(spider, tmp_path, **rules).run()
     attempts = [call[0] for call in spider.calls]
-    assert attempts == ["on_error"] * (3 if status == 404 else 5) + ["errback"]
+    assert attempts == ["on_error"] * (2 if status == 404 else 3) + ["errback"]
     assert ([item["from"] for item in ran.items], ran.letters) == (["errback"], {})
 
 

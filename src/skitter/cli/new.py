@@ -41,9 +41,10 @@ _OF_COLLECTOR = {
     help="Create a collector with callbacks, in the style of Colly, instead of a spider.",
 )
 def new(name: str, collector: bool) -> None:
-    """Create a project with a spider and its test in the folder NAME, which may be `.`.
+    """Create a project with a spider and its test.
 
-    It also has settings and a README. --collector makes a collector in place of the spider.
+    The project is in the folder NAME, which may be `.`. It also has settings and a README. --collector makes a collector in
+    place of the spider.
     """
     folder = Path(name)
     title = folder.resolve().name  # for `skitter new .`
