@@ -301,10 +301,10 @@ class KeptOrigins:
         self._places = places
         self._idle_timeout = idle_timeout
         self._uses: dict[str, tuple[float, float]] = {}
-        """The time of the last request to each origin, and the interval before it. The oldest come first."""
+        """The time of the last request to each origin, and the interval expected until the next one. The oldest come first."""
 
     def keeps(self, origin: str, now: float) -> bool:
-        """Note a request to an origin, and return whether its connection is to be kept. ``now``: monotonic time."""
+        """Record a request to an origin, and return whether its connection is to be kept. ``now``: monotonic time in seconds."""
         uses = self._uses
         use = uses.pop(origin, None)
         if use is not None:
