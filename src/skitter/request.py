@@ -154,7 +154,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, repr_omit_default
         if self.browsing is not None:
             force_setattr(self, "browsing", browsing_of(self.browsing))
         if self.encoding is not None:
-            force_setattr(self, "encoding", _codec(self.encoding))
+            force_setattr(self, "encoding", known_codec(self.encoding))
         if self.queue and not is_queue_name(self.queue):
             raise RequestError(f"request {self.url!r} has queue {self.queue!r:.80}", remedy=NAME_RULE)
         _copy_dicts(self)
@@ -351,7 +351,8 @@ _name_of_method = lru_cache(maxsize=16)(_name_of_function)
 """Only names of methods are cached, because a nested function would keep its page in memory."""
 
 
-def _codec(encoding: str) -> str:
+def known_codec(encoding: str) -> str:
+    """Return the Python codec of a character encoding. Raises :class:`~skitter.errors.RequestError` for an unknown one."""
     codec = codec_of(encoding)
     if codec is None:
         raise RequestError(

@@ -31,8 +31,8 @@ from skitter.html.selector import (
     parsel_backed_selector,
 )
 from skitter.links import Links
-from skitter.request import ATTEMPT_FIELDS, Request, name_of_callback
-from skitter.web.encoding import codec_of, decode, decode_strictly, detect, detect_json, encode_queries
+from skitter.request import ATTEMPT_FIELDS, Request, known_codec, name_of_callback
+from skitter.web.encoding import decode, decode_strictly, detect, detect_json, encode_queries
 from skitter.web.headers import (
     Headers,
     MediaType,
@@ -175,7 +175,7 @@ class Response:
         self._headers = headers
         self._parsed_headers: Headers | None = None
         if encoding is not None:
-            encoding = _codec(encoding)
+            encoding = known_codec(encoding)
         elif request is not None:
             encoding = request.encoding
         self._given_encoding = self._encoding = encoding
@@ -307,7 +307,7 @@ class Response:
 
     @encoding.setter
     def encoding(self, name: str) -> None:
-        self._given_encoding = self._encoding = _codec(name)
+        self._given_encoding = self._encoding = known_codec(name)
         self._text = self._selector = self._base = self._refusal = None
 
     @property
@@ -788,17 +788,6 @@ class Response:
 
     def __repr__(self) -> str:
         return f"<Response {self.status} {self.url}>"
-
-
-def _codec(encoding: str) -> str:
-    codec = codec_of(encoding)
-    if codec is None:
-        raise UsageError(
-            f"unknown character encoding {encoding!r:.80}",
-            remedy="use a name such as utf-8, gbk or windows-1252",
-            field="encoding",
-        )
-    return codec
 
 
 _IN_OTHER_TREE = "ancestor::template | ancestor::svg | ancestor::math"

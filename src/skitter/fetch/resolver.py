@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TRIES = 3
 """Number of times that each name server is asked."""
 _FRESHNESS_MARGIN = 0.5
-"""Time in seconds by which a name is looked up before its answer expires."""
+"""Time in seconds before the end of its TTL from which on an answer is not used."""
 _MIN_TTL = 1.0
 _FRESH_SHARE = 0.75
 """Share of the TTL after which a name that is still needed is looked up again, while fetches use the old answer."""
