@@ -64,7 +64,7 @@ async def test_fetches_at_the_same_time_share_one_lookup(port):
         names.may_answer.clear()
         urls = [f"http://a.test:{port}/?{number}" for number in range(20)]
         fetches = [asyncio.create_task(fetcher.fetch(Request(url))) for url in urls]
-        await asyncio.sleep(0)  # all fetches have begun, and none has an answer
+        await asyncio.sleep(0)  # all fetches have started, and none has an answer
         names.may_answer.set()
         assert ({(await fetch).ip for fetch in fetches}, names.asked["a.test"]) == ({"127.0.0.1"}, 1)
         await fetcher.close()
