@@ -165,6 +165,7 @@ def _compare(options):
             return [
                 sys.executable, "-m", "skitter", "run", f"{__file__}:Broad", "-a", f"port={port}", "-a", f"hosts={options.hosts}",
                 *(f"-s{name}={value}" for name, value in settings.items()), "-o", "items.jsonl", "--quiet",
+                "--workers", str(options.workers), *(["--frontier", options.frontier] if options.frontier else []),
             ]  # fmt: skip
 
         def plain_command(port, folder):
@@ -204,6 +205,8 @@ def main():
     parser.add_argument("--hosts", type=int, default=5_000)
     parser.add_argument("--pages", type=int, default=2, help="pages of each host")
     parser.add_argument("--pause", type=float, default=70.0, help="seconds between two pages of a host")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes of skitter")
+    parser.add_argument("--frontier", help="URL of a Redis server without other data; default: a file")
     parser.add_argument("--rounds", type=int, default=3)
     _compare(parser.parse_args())
 

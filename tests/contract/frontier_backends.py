@@ -56,6 +56,8 @@ class Backend:
     durable = False
     has_heartbeats = False
     """Whether only heartbeats show that a worker is alive."""
+    has_affinity = True
+    """Whether a host with a delay is kept for one of several workers that share this frontier object."""
 
     def __init__(self, folder: Path) -> None:
         self.home = self.folder = folder
@@ -162,6 +164,7 @@ class OnRedis(OnValkey):
 
 class OnValkeyAsOnDisk(OnValkey):
     name = "valkey-as-on-disk"
+    has_affinity = False
 
     def place(self):
         return AsOnDisk(running("valkey").url)
@@ -169,6 +172,7 @@ class OnValkeyAsOnDisk(OnValkey):
 
 class OnKvrocks(OnValkey):
     name = "kvrocks"
+    has_affinity = False
 
 
 class OnOwnServer(OnValkey):
@@ -183,6 +187,7 @@ class OnCluster(Backend):
 
     name = "cluster"
     has_heartbeats = True
+    has_affinity = False
 
     async def start(self, politeness, options, clock):
         from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
@@ -212,6 +217,8 @@ EAGER = BrokerTuning(
 
 class OverBroker(Backend):
     """A queue in a real broker, with its state in another store."""
+
+    has_affinity = False
 
     def brokers(self, options):
         """Return a function that creates the broker of a queue."""

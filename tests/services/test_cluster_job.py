@@ -7,9 +7,10 @@ from services.frontier_requests import FREE, counts, done, entries
 from skitter.errors import FrontierError
 from skitter.frontier.contract import NoSuchJob
 from skitter.frontier.options import FrontierContext, FrontierSettings, SettingsChanges
-from skitter.frontier.records import JobState, SeedProgress
+from skitter.frontier.records import FetchReport, JobState, SeedProgress
 from skitter.frontier.redis.cluster_frontier import RedisClusterFrontier
 from skitter.frontier.stats import StatsDimension, StatsRow
+from skitter.politeness import HostLimits, Politeness
 from skitter.run.job_access import jobs_on
 
 
@@ -125,3 +126,17 @@ async def test_seed_keys_on_other_nodes_are_refused(cluster, job_name, options):
     with pytest.raises(FrontierError) as refusal:
         await frontier.open()
     assert refusal.value.field in options
+
+
+async def test_a_host_with_a_delay_stays_with_one_worker_of_the_cluster(cluster, join_cluster, job_name):
+    now = [1_700_000_000.0]
+    polite = Politeness(HostLimits(delay=5.0))
+    one, other = [await join_cluster(cluster.url, job_name, polite, clock=lambda: now[0]) for _ in range(2)]
+    await one.add([entry for n in range(PARTITIONS) for entry in entries("a", "b", host=host_in(n))])
+    leases = (await one.lease("one", 100)).leases
+    assert len(leases) == PARTITIONS
+    await one.lease("one", 0, [FetchReport(lease.id, 0.1) for lease in leases])
+    await one.commit(done(*leases))
+    now[0] += 5.0
+    assert (await other.lease("other", 100)).leases == []
+    assert len((await one.lease("one", 100)).leases) == PARTITIONS

@@ -42,9 +42,9 @@ class RequestSource(Protocol):
     """Decides which request is leased next: the scheduler, or the slots that a call names."""
 
     def take(
-        self, now: float, allowances: dict[str, int] | None, worker_capacity: float, /
+        self, now: float, allowances: dict[str, int] | None, worker_capacity: float, worker: str, /
     ) -> tuple[Slot, HeapEntry] | None:
-        """Take the next request that may be fetched now, if there is one.
+        """Take the next request that a worker may fetch now, if there is one.
 
         ``worker_capacity``: number of further requests that the worker can fetch.
         """

@@ -274,7 +274,7 @@ class EmbeddedFrontier:
             return SlotDecision.LATER if may_return else SlotDecision.EMPTY
 
         named.decide(decision_of)
-        ready_at = self._slots.next_at(self._slots.allowances(quotas, max(limit, 1)))
+        ready_at = self._slots.next_at(self._slots.allowances(quotas, max(limit, 1)), worker=worker)
         is_ready = ready_at is not None and ready_at <= now
         more_ready = is_ready and len(result.leases) < limit and self._job.leasable(len(self._leases), 1) > 0
         return SlotLeases(result, named.decisions, more_ready)
@@ -298,7 +298,8 @@ class EmbeddedFrontier:
         quotas: QueueQuotas | None,
     ) -> LeaseResult:
         now = self._clock()
-        refused = self._leases.end_fetches(reports, now)
+        # Any worker may name a slot next, so only the scheduler keeps slots for workers.
+        refused = self._leases.end_fetches(reports, now, worker if source is self._slots else "")
         for slot in refused:
             self._requests.write_limits(slot)
         await self._requests.requeue_due(now)
@@ -309,7 +310,7 @@ class EmbeddedFrontier:
         count = self._job.leasable(len(self._leases), limit)
         while len(granted) < count:
             worker_capacity = limit - len(granted)
-            taken = source.take(now, allowances, worker_capacity)
+            taken = source.take(now, allowances, worker_capacity, worker)
             if taken is not None:
                 slot, (_, _, row) = taken
                 granted.append(self._requests.grant(slot, row, worker, now))
@@ -330,18 +331,15 @@ class EmbeddedFrontier:
         elif granted:
             self._journal.flush_soon()
         leases = await self._requests.visits.recall(leases)
-        return self._lease_result(leases, now, allowances, limit - len(leases))
+        ready_at = self._slots.next_at(allowances, now, limit - len(leases), worker)
+        return self._lease_result(leases, now, ready_at)
 
-    def _lease_result(
-        self, leases: list[Lease], now: float, allowances: dict[str, int] | None, worker_capacity: int
-    ) -> LeaseResult:
+    def _lease_result(self, leases: list[Lease], now: float, ready_at: float | None) -> LeaseResult:
         job, leased = self._job, len(self._leases)
         return LeaseResult(
             leases,
             job.state_now(leased),
-            wait_for(
-                self._slots.next_at(allowances, now, worker_capacity), self._requests.next_due, now, leases
-            ),
+            wait_for(ready_at, self._requests.next_due, now, leases),
             job.limit_reached(),
             capacity=queue_capacity(job.options, job.queued, job.delayed, leased, job.counters),
             revision=job.revision,

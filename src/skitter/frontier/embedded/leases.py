@@ -78,10 +78,11 @@ class LeaseTable:
             self._slots.reschedule(slot)
         return held
 
-    def end_fetches(self, reports: Sequence[FetchReport], now: float) -> list[Slot]:
+    def end_fetches(self, reports: Sequence[FetchReport], now: float, worker: str) -> list[Slot]:
         """Record fetches that ended. Return the slots whose server asked for fewer requests.
 
-        Reports of unknown leases and second reports are ignored.
+        ``worker``: the one for which slots with a response are kept; empty: for none. Reports of unknown leases and second
+        reports are ignored.
         """
         refused = []
         changed: dict[str, Slot] = {}
@@ -90,7 +91,7 @@ class LeaseTable:
             if held is not None and not held.fetch_ended:
                 held.fetch_ended = True
                 slot = changed[held.slot.key] = held.slot
-                slot.end_fetch(now, held.granted_at, report)
+                slot.end_fetch(now, held.granted_at, report, worker)
                 if report.refused:
                     refused.append(slot)
         for slot in changed.values():

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, nlargest
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -34,6 +35,12 @@ CONNECT_TIME_DECAY = 0.98
 """Factor applied to the longest known connection time at each response, because hosts get faster, too."""
 MAX_CONNECT_TIME = 10.0
 """Upper limit of the connection time that is assumed, in seconds."""
+AFFINITY_SHARE = 0.1
+MAX_AFFINITY = 1.0
+"""Time for which a ready slot is kept for the worker that fetched from its host last, as a share of the delay, and at most in
+seconds."""
+MIN_AFFINE_DELAY = 0.2
+"""Delay from which a slot is kept for one worker. With a shorter one, the connections of all workers stay in use."""
 LOW_HEAD = 16
 """Waiting requests of a slot in memory at which more are read from the file, before they are needed."""
 MIN_EVICTION_SIZE = 10_000
@@ -65,7 +72,7 @@ class Slot:
 
     __slots__ = (
         "adapted_delay", "backoff", "concurrency", "connect_time", "counts", "granted_at", "grants", "has_responded", "head_end", "in_flight", "is_paced", "jitter", "key",
-        "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
+        "last_worker", "leased", "min_delay", "next_at", "on_disk", "pages_left", "paused_until", "policy", "queue", "rates", "refused_at", "stamp", "waiting",
     )  # fmt: skip
 
     def __init__(self, key: str, policy: HostLimits, counts: FetchCounts | None = None) -> None:
@@ -95,6 +102,8 @@ class Slot:
         self.next_at = 0.0
         self.granted_at = 0.0
         """Time of the grant that determined ``next_at``; 0 if not only a grant determined it."""
+        self.last_worker = ""
+        """The worker that got the last response, if the slot is kept for it; otherwise empty."""
         self.paused_until = 0.0
         self.adapted_delay = 0.0
         self.backoff = 0.0
@@ -160,6 +169,14 @@ class Slot:
             promised.append(distance)
         return max(MIN_GRACE, min(MAX_GRACE, 0.1 * min(promised)), CONNECTIONS_PER_GRACE * self.connect_time)
 
+    @property
+    def affinity(self) -> float:
+        """Seconds for which the slot, when it is ready, is kept for ``last_worker``, which may have a connection to the host."""
+        delay = self.delay
+        if delay < MIN_AFFINE_DELAY or not self.last_worker:
+            return 0.0
+        return min(MAX_AFFINITY, AFFINITY_SHARE * delay)
+
     def ready_at(self) -> float:
         """Return the earliest time of the next fetch."""
         at = max(self.next_at, self.paused_until)
@@ -205,8 +222,11 @@ class Slot:
         for grants in self.grants:
             grants.append(sent_by)
 
-    def end_fetch(self, now: float, granted_at: float, report: FetchReport) -> None:
-        """Record the end of a fetch, adapt the delay, and back off if the server asked for it."""
+    def end_fetch(self, now: float, granted_at: float, report: FetchReport, worker: str = "") -> None:
+        """Record the end of a fetch, adapt the delay, and back off if the server asked for it.
+
+        ``worker``: the one for which the slot is kept if there was a response; empty: for none.
+        """
         self.end_unreported_fetch()
         if not report.sent and granted_at == self.granted_at:
             self._undo_grant(granted_at)
@@ -214,6 +234,7 @@ class Slot:
         if report.refused:
             self._back_off(now, granted_at, report.retry_after)
         elif latency is not None:
+            self.last_worker = worker
             if not self.has_responded:
                 self.has_responded = True
                 self.counts.new -= self.in_flight
@@ -271,13 +292,19 @@ class SlotOrder:
     A page may link to 50,000 hosts that do not exist. Hosts that have responded do not wait until all of these were
     tried, and the worker has capacity for them when they are ready: a fetch from a host that has not responded may take
     long.
+
+    A host with a long delay stays with one worker, so that the others need no connection to it. Another worker may have
+    its slot only :attr:`Slot.affinity` seconds after it is ready: the last worker is busy then, or has ended.
     """
 
-    __slots__ = ("_new", "_responsive", "_turn", "counts")
+    __slots__ = ("_kept", "_new", "_responsive", "_turn", "counts")
 
     def __init__(self) -> None:
         self.counts = FetchCounts()
         self._responsive: SlotHeap = []
+        """Slots by the time at which any worker may lease from them."""
+        self._kept: dict[str, SlotHeap] = {}
+        """Some of these slots once more, by worker: those that are kept for it, by the time at which they are ready."""
         self._new: SlotHeap = []
         """Slots whose hosts have not responded yet."""
         self._turn = 0
@@ -285,19 +312,24 @@ class SlotOrder:
 
     def __len__(self) -> int:
         """Return the number of entries, including outdated ones."""
-        return len(self._responsive) + len(self._new)
+        return len(self._responsive) + len(self._new) + sum(map(len, self._kept.values()))
 
     def push(self, slot: Slot, stamp: int) -> None:
         """Add the entry of a slot with waiting requests, in memory or in the file."""
         rank, sequence = slot.waiting[0][:2] if slot.waiting else slot.head_end or (0, 0)
+        ready_at = slot.ready_at()
         heap = self._responsive if slot.has_responded else self._new
-        heappush(heap, (slot.ready_at(), rank, sequence, stamp, slot))
+        if slot.waiting and (affinity := slot.affinity):
+            heappush(self._kept.setdefault(slot.last_worker, []), (ready_at, rank, sequence, stamp, slot))
+            ready_at += affinity
+        heappush(heap, (ready_at, rank, sequence, stamp, slot))
 
     def drop_invalid(self) -> None:
         """Remove outdated entries."""
-        for heap in (self._responsive, self._new):
+        for heap in (self._responsive, self._new, *self._kept.values()):
             heap[:] = [entry for entry in heap if entry[3] == entry[4].stamp]
             heapify(heap)
+        self._kept = {worker: heap for worker, heap in self._kept.items() if heap}
 
     def has_enough_new(self, rank: int, amount: int) -> bool:
         """Return whether there are ``amount`` entries of new hosts, and the first of them has at most ``rank``."""
@@ -308,35 +340,49 @@ class SlotOrder:
         """Whether slots of hosts that have not responded yet are waiting."""
         return _prune(self._new)
 
-    def first(self, *, only_responsive: bool = False) -> tuple[float, int, int, int, Slot] | None:
-        """Return the entry of the slot that is ready first, if there is one."""
-        responsive = self._responsive[0] if _prune(self._responsive) else None
+    def first(
+        self, worker: str = "", *, only_responsive: bool = False
+    ) -> tuple[float, int, int, int, Slot] | None:
+        """Return the entry of the slot that is ready first for a worker, if there is one."""
+        heap = self._responsive_for(worker)
+        responsive = heap[0] if heap else None
         if only_responsive or not _prune(self._new):
             return responsive
         return self._new[0] if responsive is None else min(responsive, self._new[0])
 
+    def _responsive_for(self, worker: str) -> SlotHeap:
+        """Return the heap whose first slot is the next one, of those that have responded, from which a worker may lease."""
+        has_responsive, kept = _prune(self._responsive), self._kept.get(worker)
+        if kept and _prune(kept) and not (has_responsive and self._responsive[0] < kept[0]):
+            return kept
+        return self._responsive
+
     def take(
-        self, now: float, worker_capacity: float = math.inf, *, only_responsive: bool = False
+        self,
+        now: float,
+        worker_capacity: float = math.inf,
+        worker: str = "",
+        *,
+        only_responsive: bool = False,
     ) -> Slot | None:
-        """Remove the entry of the next slot that may be fetched, and return the slot, if there is one.
+        """Remove the entry of the next slot from which a worker may fetch, and return the slot, if there is one.
 
         ``worker_capacity``: number of further requests that the worker can fetch. Some of this capacity is reserved for hosts
         that have responded.
         """
-        responsive, new = self._responsive, self._new
-        has_responsive = _prune(responsive)
-        takes_responsive = has_responsive and responsive[0][0] <= now
+        responsive, new = self._responsive_for(worker), self._new
+        takes_responsive = bool(responsive) and responsive[0][0] <= now
         takes_new = not only_responsive and _prune(new) and new[0][0] <= now
-        if takes_new and has_responsive and not self.has_room_for_new(now + MAX_WAIT, worker_capacity):
-            takes_new = False
-        elif takes_responsive and takes_new:
+        if takes_new and responsive:
+            takes_new = self.has_room_for_new(now + MAX_WAIT, worker_capacity, worker)
+        if takes_responsive and takes_new:
             self._turn = (self._turn + 1) % _NEW_SHARE
             takes_responsive = self._turn != 0
         if takes_responsive:
             return heappop(responsive)[4]
         return heappop(new)[4] if takes_new else None
 
-    def has_room_for_new(self, until: float, worker_capacity: float) -> bool:
+    def has_room_for_new(self, until: float, worker_capacity: float, worker: str = "") -> bool:
         """Return whether a request to a host that has not responded yet may be leased, although others have responded.
 
         For each host that has responded and is ready by a time, two fetches are reserved. New hosts may always have a
@@ -345,14 +391,13 @@ class SlotOrder:
         most = self.counts.all + worker_capacity
         if most == math.inf:
             return True
-        heap, found, indexes = self._responsive, 0, [0]
         enough = most * (_NEW_SHARE - 1) / _NEW_SHARE
-        while indexes and _FETCHES_PER_RESPONSIVE_HOST * found < enough:
-            index = indexes.pop()
-            if index < len(heap) and heap[index][0] <= until:  # otherwise all entries below it are later, too
-                found += heap[index][3] == heap[index][4].stamp
-                indexes += (2 * index + 1, 2 * index + 2)
-        return self.counts.new < max(most / _NEW_SHARE, most - _FETCHES_PER_RESPONSIVE_HOST * found)
+        found: set[int] = set()
+        for stamp in chain(_stamps(self._kept.get(worker, []), until), _stamps(self._responsive, until)):
+            found.add(stamp)  # a slot may be in both heaps
+            if _FETCHES_PER_RESPONSIVE_HOST * len(found) >= enough:
+                break
+        return self.counts.new < max(most / _NEW_SHARE, most - _FETCHES_PER_RESPONSIVE_HOST * len(found))
 
 
 def _prune(heap: SlotHeap) -> bool:
@@ -360,6 +405,17 @@ def _prune(heap: SlotHeap) -> bool:
     while heap and heap[0][3] != heap[0][4].stamp:
         heappop(heap)
     return bool(heap)
+
+
+def _stamps(heap: SlotHeap, until: float) -> Iterator[int]:
+    """Yield the stamps of the valid entries up to a time."""
+    indexes = [0]
+    while indexes:
+        index = indexes.pop()
+        if index < len(heap) and heap[index][0] <= until:  # otherwise all entries below it are later, too
+            if heap[index][3] == heap[index][4].stamp:
+                yield heap[index][3]
+            indexes += (2 * index + 1, 2 * index + 2)
 
 
 class DormantSlots:
@@ -628,9 +684,13 @@ class SlotScheduler:
         return found
 
     def take(
-        self, now: float, allowances: dict[str, int] | None = None, worker_capacity: float = math.inf
+        self,
+        now: float,
+        allowances: dict[str, int] | None = None,
+        worker_capacity: float = math.inf,
+        worker: str = "",
     ) -> tuple[Slot, HeapEntry] | None:
-        """Take the next request that may be fetched now, if there is one.
+        """Take the next request that a worker may fetch now, if there is one.
 
         ``allowances``: as returned by :meth:`allowances`; the taken request is subtracted. ``worker_capacity``: number of
         further requests that the worker can fetch.
@@ -640,11 +700,11 @@ class SlotScheduler:
         else:
             firsts = (
                 (first, order)
-                for first, order in self._firsts(self._orders, allowances, now, worker_capacity)
+                for first, order in self._firsts(self._orders, allowances, now, worker_capacity, worker)
                 if first[0] <= now
             )
             _, order = min(firsts, default=(None, None), key=lambda found: found[0])
-        slot = None if order is None else order.take(now, worker_capacity)
+        slot = None if order is None else order.take(now, worker_capacity, worker)
         if slot is None:
             return None
         if allowances is not None:
@@ -657,14 +717,15 @@ class SlotScheduler:
         allowances: dict[str, int] | None,
         now: float,
         worker_capacity: float,
+        worker: str,
     ) -> Iterator[tuple[tuple[float, int, int, int, Slot], SlotOrder]]:
         """Yield the first entry of each queue that has requests and an allowance, with the order of the queue."""
         for queue, order in orders.items():
             if allowances is None or allowances.get(queue, 0) > 0:
                 room = not order.has_new or self._orders[queue].has_room_for_new(
-                    now + MAX_WAIT, worker_capacity
+                    now + MAX_WAIT, worker_capacity, worker
                 )
-                first = order.first(only_responsive=not room)
+                first = order.first(worker, only_responsive=not room)
                 if first is not None:
                     yield first, order
 
@@ -684,9 +745,13 @@ class SlotScheduler:
         return entry
 
     def next_at(
-        self, allowances: dict[str, int] | None = None, now: float = 0.0, worker_capacity: float = math.inf
+        self,
+        allowances: dict[str, int] | None = None,
+        now: float = 0.0,
+        worker_capacity: float = math.inf,
+        worker: str = "",
     ) -> float | None:
-        """Return when the next slot becomes ready; ``None`` if no slot waits only for its time.
+        """Return when the next slot becomes ready for a worker; ``None`` if no slot waits only for its time.
 
         ``allowances``: consider only queues with an allowance left. ``worker_capacity``: number of further requests that the
         worker can fetch. Capacity that is reserved for hosts that have responded is not available to others.
@@ -698,7 +763,7 @@ class SlotScheduler:
         times = [
             first[0]
             for orders in (self._orders, self._unread)
-            for first, _ in self._firsts(orders, allowances, now, worker_capacity)
+            for first, _ in self._firsts(orders, allowances, now, worker_capacity, worker)
         ]
         return min(times, default=None)
 
@@ -744,7 +809,11 @@ class NamedSlots:
         self.decisions: list[SlotDecision | float] = [SlotDecision.LATER] * len(keys)
 
     def take(
-        self, now: float, _allowances: dict[str, int] | None = None, _worker_capacity: float = math.inf
+        self,
+        now: float,
+        _allowances: dict[str, int] | None = None,
+        _worker_capacity: float = math.inf,
+        _worker: str = "",
     ) -> tuple[Slot, HeapEntry] | None:
         """Take the next request like :meth:`SlotScheduler.take`, but only from the named slots."""
         while self._next < len(self._keys):

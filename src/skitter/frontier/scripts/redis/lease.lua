@@ -5,6 +5,7 @@
 -- With ARGV[11], the last element of the reply is {whether more could be leased, the decision for each slot}.
 begin(false)
 local worker, wanted, prefix = ARGV[5], tonumber(ARGV[6]), ARGV[7]
+local keeper = ARGV[11] and '' or worker -- slots are kept for it; not if any worker may name a slot next
 local reports = decode(ARGV[9])
 local ids = {prefix .. '\0\0'}
 for i, fetch in ipairs(reports) do
@@ -16,7 +17,7 @@ for _, fetch in ipairs(reports) do
   if lease and not lease.fetch_ended then
     lease.fetch_ended = true
     write_lease(lease)
-    end_fetch(slot_of((split(lease.request))), lease.granted_at, unpack(fetch, 2, 6))
+    end_fetch(slot_of((split(lease.request))), lease.granted_at, keeper, unpack(fetch, 2, 6))
   end
 end
 local more = queue_due()
@@ -37,6 +38,7 @@ end
 -- The ready slots of the default queue, as many as may be leased: new ones, that were never leased from (time 0), and others.
 -- Each is {time, head and name}, in order. Not used on a server that keeps its data on disk.
 local new, asked
+local kept = {} -- by queue: its ready slots that are kept for this worker, in the same form
 
 local function read_ready(from, to)
   local members = call('ZRANGE', READY, from, to, 'BYSCORE', 'LIMIT', 0, wanted - #reply, 'WITHSCORES')
@@ -64,17 +66,40 @@ local function return_to_ready(slot)
   table.insert(ready, index, {at, slot.head .. slot.name})
 end
 
--- The first ready slot of a queue, as {time, head and name}; false if there is none.
-local function head_of(queue)
+local function kept_of(queue)
+  if not kept[queue] and not floors then
+    local prefix, names = kept_for(worker, queue), {}
+    -- The bytes 255 sort after every head and name of the same time.
+    local to = is_written and sub(prefix, 1, -2) .. '\1' or prefix .. pack('>d', now) .. string.rep('\255', 15)
+    kept[queue] = {}
+    for i, member in ipairs(call('ZRANGE', READY_BY_QUEUE, '[' .. prefix, '(' .. to, 'BYLEX', 'LIMIT', 0,
+      is_written and 1 or wanted - #reply)) do
+      kept[queue][i] = {struct.unpack('>d', member, #prefix + 1), sub(member, #prefix + 9)}
+      names[i] = sub(member, #prefix + 23)
+    end
+    read_slots(names)
+  end
+  return kept[queue] or {}
+end
+
+-- The first ready slot of a queue that is not kept for this worker, as {time, head and name}; nil if there is none.
+local function unkept_head_of(queue)
   if queue ~= 'default' or floors then
     local first = first_ready_of(queue, prefers_asked())
-    return first and {struct.unpack('>d', first), sub(first, 9)} or false
+    return first and {struct.unpack('>d', first), sub(first, 9)}
   elseif is_written then
     local first = call('ZRANGE', READY, 0, 0, 'WITHSCORES')
-    return first[1] and {tonumber(first[2]), first[1]} or false
+    return first[1] and {tonumber(first[2]), first[1]}
   end
   new, asked = new or read_ready(0, 0), asked or read_ready('(0', text(now))
-  return (not prefers_asked() and new[1]) or asked[1] or new[1] or false
+  return (not prefers_asked() and new[1]) or asked[1] or new[1]
+end
+
+-- The first ready slot of a queue, as {time, head and name}; false if there is none.
+local function head_of(queue)
+  local mine, other = kept_of(queue)[1], unkept_head_of(queue)
+  local precedes = mine and (not other or mine[1] < other[1] or other[1] == 0 and mine[1] <= now and prefers_asked())
+  return precedes and mine or other or false
 end
 
 -- The first ready slot of all queues with a quota left, and its queue.
@@ -165,11 +190,15 @@ if #reply == 0 and state == 'running' then
     end
     local slot = slot_of(sub(first[2], 15))
     local is_listed = queue == 'default' and not floors
-    if is_listed then
+    if first == kept_of(queue)[1] then
+      table.remove(kept[queue], 1)
+    elseif is_listed then
       table.remove(first == new[1] and new or asked, 1)
     end
     heads[queue] = nil
-    if has_capacity(slot) then
+    if ready_at(slot) > now then
+      slot.touched = true -- it was kept for this worker, and leased from in this call
+    elseif has_capacity(slot) then
       take(slot)
       if quotas then
         quotas[queue] = (quotas[queue] or quotas['*']) - 1
@@ -196,7 +225,7 @@ if #reply == 0 and state == 'running' then
   call_with_many('ZADD', GRANTED, granted)
 end
 finish('')
-heads, is_written = {}, true -- finish() has changed them
+heads, kept, is_written = {}, {}, true -- finish() has changed them
 local ready = first_ready()
 local delayed = first_time_of(DELAYED, 'delayed')
 local late = first_time_of(DEADLINES, 'deadlines') -- its request may return then

@@ -11,7 +11,7 @@ local busiest = {}
 for i, name in ipairs(call('ZRANGE', BUSY, 0, 19, 'REV')) do
   busiest[i] = status_of(name)
 end
-local fetchable = call('ZCOUNT', READY, '-inf', text(now)) -- slots from which a request may be fetched now
+local fetchable = call('ZCOUNT', READY, '-inf', text(now)) -- slots from which any worker may lease now
 for queue in string.gmatch('default' .. (queues or ''), '[^,]+') do
   fetchable = fetchable + call('ZLEXCOUNT', READY_BY_QUEUE, '[' .. queue .. '\0', '(' .. queue .. '\0' .. pack('>d', now))
 end

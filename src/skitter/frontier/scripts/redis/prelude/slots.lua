@@ -1,10 +1,11 @@
 -- Prelude 3: slots. The results are the same as in frontier/embedded/scheduler.py.
 local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, record_spent, refuse_spent, read_slots,
-  slot_of, delay_of, status_of, start_within, ready_at, has_capacity, reschedule, reschedule_slots, write_order, grant, end_fetch,
-  write_slots = (function()
+  slot_of, delay_of, status_of, start_within, ready_at, has_capacity, kept_for, reschedule, reschedule_slots, write_order, grant,
+  end_fetch, write_slots = (function()
   local ADAPTIVE_SHARE, ADAPTIVE_CAP, FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 60, 1, 300
   local CONNECTIONS_PER_GRACE, CONNECTING_KEPT, LONGEST_CONNECTING = 2, 0.98, 10
   local MIN_GRACE, MAX_GRACE = 0.02, 1
+  local AFFINITY_SHARE, MAX_AFFINITY, MIN_AFFINE_DELAY = 0.1, 1, 0.2
   local slots = {} -- those that this script has read
 
   -- The queue of a slot ('QUEUE|SLOT'); nil: the default queue.
@@ -120,12 +121,13 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
           name = name, policy = v[1], next_at = v[2], paused_until = v[3], min_delay = v[4], adapted = v[5],
           backoff = v[6], refused_at = v[7], in_flight = v[8], queued = v[9], leased = v[10], head = v[11],
           listed_head = v[12], listed_at = v[13], connecting = v[14] or 0, granted_at = v[15] or 0, delayed = v[16] or 0,
+          worker = v[17] or '', kept = v[18] or '',
         }
       else
         slot = {
           name = name, policy = policy_of_queue(name), next_at = 0, paused_until = 0, min_delay = 0, adapted = 0,
           backoff = 0, refused_at = 0, in_flight = 0, queued = 0, leased = 0, head = '',
-          listed_head = '', listed_at = 0, connecting = 0, granted_at = 0, delayed = 0,
+          listed_head = '', listed_at = 0, connecting = 0, granted_at = 0, delayed = 0, worker = '', kept = '',
         }
       end
       slots[name] = slot
@@ -142,7 +144,7 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
     return cmsgpack.pack({
       s.policy, s.next_at, s.paused_until, s.min_delay, s.adapted, s.backoff, s.refused_at, s.in_flight, s.queued,
       s.leased, s.head, s.listed_head, s.listed_at, s.connecting, s.granted_at,
-      s.delayed,
+      s.delayed, s.worker, s.kept,
     })
   end
 
@@ -188,9 +190,22 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
     return at
   end
 
-  -- READY holds slots of the default queue by time. READY_BY_QUEUE holds slots of other queues as
+  -- The beginning of the members of READY_BY_QUEUE for slots of a queue that are kept for a worker.
+  local function kept_for(worker, queue)
+    return '@' .. worker .. '|' .. queue .. '\0'
+  end
+
+  -- Seconds for which a slot, when it is ready, is kept for the worker that got the last response.
+  local function affinity_of(slot)
+    local delay = delay_of(slot)
+    return slot.worker ~= '' and delay >= MIN_AFFINE_DELAY and min(MAX_AFFINITY, AFFINITY_SHARE * delay) or 0
+  end
+
+  -- READY holds slots of the default queue by the time from which any worker may lease from them. READY_BY_QUEUE holds slots of other queues as
   -- queue \0 time(8, double) head name: within a queue the order of the bytes is that of the times. If floors are kept, slots
   -- of the default queue have this form, too, because a time alone does not distinguish slots with the same time.
+  -- READY_BY_QUEUE also holds a second member for each slot that is kept for a worker: slot.kept (with the time from which this
+  -- worker may lease) head name. On a server that keeps its data on disk no slot is kept.
   local order_changes = {[READY] = {}, [READY_BY_QUEUE] = {}} -- the score of each changed member; false: it is removed
 
   local function put_in_order(slot, head, at)
@@ -204,6 +219,9 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
     else
       order_changes[READY][head .. slot.name] = at
     end
+    if slot.kept ~= '' then
+      order_changes[READY_BY_QUEUE][slot.kept .. head .. slot.name] = 0
+    end
   end
 
   local function take_out_of_order(slot, head)
@@ -215,6 +233,9 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
       order_changes[READY_BY_QUEUE][queue .. '\0' .. pack('>d', slot.listed_at) .. slot.listed_head .. slot.name] = false
     elseif slot.listed_head ~= head then
       order_changes[READY][slot.listed_head .. slot.name] = false
+    end
+    if slot.kept ~= '' then
+      order_changes[READY_BY_QUEUE][slot.kept .. slot.listed_head .. slot.name] = false
     end
   end
 
@@ -255,11 +276,18 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
     if slot.queued > 0 and has_capacity(slot) then
       head = slot.head
     end
-    local at = head ~= '' and ready_at(slot) or 0
-    if slot.listed_head ~= head or slot.listed_at ~= at then
+    local at, kept = 0, ''
+    if head ~= '' then
+      local affinity = affinity_of(slot)
+      at = ready_at(slot)
+      kept = affinity > 0 and kept_for(slot.worker, queue_of(slot.name) or 'default') .. pack('>d', at) or ''
+      at = at + affinity
+    end
+    if slot.listed_head ~= head or slot.listed_at ~= at or slot.kept ~= kept then
       if slot.listed_head ~= '' then
         take_out_of_order(slot, head)
       end
+      slot.kept = kept
       if head ~= '' then
         put_in_order(slot, head, at)
       end
@@ -311,7 +339,8 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
   end
 
   -- Record the end of a fetch, adapt the delay, and back off if the server asked for it.
-  local function end_fetch(slot, granted_at, latency, refused, retry_after, connecting, is_unsent)
+  -- worker: the one for which the slot is kept if there was a response; '': for none.
+  local function end_fetch(slot, granted_at, worker, latency, refused, retry_after, connecting, is_unsent)
     slot.in_flight = slot.in_flight - 1
     slot.touched = true
     if is_unsent and granted_at == slot.granted_at then
@@ -327,6 +356,7 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
         local target = min(latency * ADAPTIVE_SHARE, ADAPTIVE_CAP)
         slot.adapted = slot.adapted > 0 and (slot.adapted + target) / 2 or target
       end
+      slot.worker = not floors and delay_of(slot) >= MIN_AFFINE_DELAY and worker or ''
     end
     local kept = latency and slot.connecting * CONNECTING_KEPT or slot.connecting
     slot.connecting = min(LONGEST_CONNECTING, max(connecting or 0, kept))
@@ -404,6 +434,6 @@ local without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, re
   end
 
   return without_queue, record_queue, policy_of_queue, budgets, usage_of, spent, record_spent, refuse_spent, read_slots,
-    slot_of, delay_of, status_of, start_within, ready_at, has_capacity, reschedule, reschedule_slots, write_order, grant, end_fetch,
-    write_slots
+    slot_of, delay_of, status_of, start_within, ready_at, has_capacity, kept_for, reschedule, reschedule_slots, write_order, grant,
+    end_fetch, write_slots
 end)()
