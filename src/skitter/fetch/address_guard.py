@@ -176,7 +176,7 @@ class AddressGuard:
         if hosts.keys() <= self._seed_hosts:
             return
         async with self._opening:
-            new = [hosts[host] for host in hosts.keys() - self._seed_hosts]
+            new = [url for host, url in hosts.items() if host not in self._seed_hosts]
             literals = [(url, literal_address(url)) for url in new]
             names = [url for url, ip in literals if ip is None][: self._lookups_left]
             self._lookups_left -= len(names)

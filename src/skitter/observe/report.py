@@ -11,7 +11,7 @@ from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.monitors import describe
 from skitter.observe.dead_letters import moment
-from skitter.observe.figures import amount, duration, kinds, milliseconds
+from skitter.observe.figures import amount, duration, failures, kinds, milliseconds
 from skitter.run.job_access import JobStatus
 from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT, quantile
 
@@ -82,7 +82,7 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
         ("Requests", {name: value for name, value in states.items() if value}),
         ("Pages by depth", depths),
         ("Responses by status", kinds(counters, "status")),
-        ("Failed requests by kind", kinds(counters, "failed")),
+        ("Failed requests by kind", failures(counters)),
         ("Retried attempts by kind", kinds(counters, "retried")),
         ("Refused URLs by reason", kinds(counters, "refused")),
         ("Fetches by time to the first byte", _distribution(FETCH.read(counters))),
