@@ -11,6 +11,7 @@ import asyncio
 import select
 import socket
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 import pycurl
@@ -180,11 +181,8 @@ def _seconds_unread(curl: pycurl.Curl) -> float:
     return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
 
-class ReadyCallback(Protocol):
-    """Receives the sockets that are ready, each with its ``CSELECT_`` mask."""
-
-    def __call__(self, ready: list[tuple[int, int]], /) -> None:
-        """Process the sockets."""
+ReadyCallback = Callable[[list[tuple[int, int]]], None]
+"""Receives the sockets that are ready, each with its ``CSELECT_`` mask."""
 
 
 class LoopWatcher:

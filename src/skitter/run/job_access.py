@@ -188,7 +188,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
         if live is not None:
             yield live
             return
-    if spec.frontier.startswith("memory:"):
+    if spec.is_in_memory:
         raise UsageError(
             f"job {folder.job!r} was kept in memory and is not being run",
             remedy="run it again; a job in memory ends with its process",
@@ -383,7 +383,7 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
                 await _read_frontier(folder, live.frontier, found)
                 found.live = True
                 return
-    if spec.frontier.startswith("memory:"):
+    if spec.is_in_memory:
         return
     path = _file_of(folder, spec)
     if path is not None:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from skitter.errors import FetchError, SettingsError, SkitterError
+from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.http import HttpFetcher
 from skitter.monitors import Verdict, describe
@@ -136,7 +136,7 @@ class Notifier:
                     await asyncio.to_thread(self._mail, address.removeprefix("mailto:"), record)
                 else:
                     await self._post(address, record)
-            except (SkitterError, FetchError, OSError, smtplib.SMTPException) as error:
+            except (SkitterError, OSError, smtplib.SMTPException) as error:
                 problem = error
             else:
                 return True
