@@ -37,17 +37,14 @@ rect { fill: var(--bar); }
 """
 
 
-def report_html(
-    job: JobStatus, hosts: Sequence[StatsRow], letters: Sequence[DeadLetter], now: float | None = None
-) -> str:
+def report_html(job: JobStatus, hosts: Sequence[StatsRow], letters: Sequence[DeadLetter]) -> str:
     """Return a report as one HTML document that loads nothing else.
 
     The figures are the same as in ``skitter status`` and ``skitter stats``. ``hosts``: the hosts with the most pages.
-    ``letters``: the oldest dead letters, at most :data:`MAX_LETTERS`. ``now``: Unix time of the report.
+    ``letters``: the oldest dead letters, at most :data:`MAX_LETTERS`.
     """
     counts = job.counts
-    made = moment(time.time() if now is None else now)
-    parts = [f"<h1>Job {_text(job.job)}</h1><p>{_text(job.state)}, {made} UTC</p>"]
+    parts = [f"<h1>Job {_text(job.job)}</h1><p>{_text(job.state)}, {moment(time.time())} UTC</p>"]
     if counts is None:
         parts.append("<p>The job has no figures: it was never started, or was kept in memory.</p>")
     else:
