@@ -98,7 +98,7 @@ class Multi:
         watch, self._watch = self._watch, None
         if watch is not None:
             # While it is closing, curl sends a TLS close notification without waiting for a reply.
-            self._multi.setopt(pycurl.M_SOCKETFUNCTION, _ignore_socket)
+            self._multi.setopt(pycurl.M_SOCKETFUNCTION, lambda *_: None)
             watch.close()
             self._multi.close()
 
@@ -158,10 +158,6 @@ class Multi:
             future.set_result(unread)
         else:
             future.set_exception(error)
-
-
-def _ignore_socket(_event: int, _fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
-    pass
 
 
 def _seconds_unread(curl: pycurl.Curl) -> float:
