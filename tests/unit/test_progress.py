@@ -107,14 +107,30 @@ def test_quiet_shows_nothing():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (59.9, "59.9 s"), (61.2, "1:01 min"), (3599.9, "1:00:00"), (90061, "25:01:01")],
+    [
+        (0.04, "0.0 s"),
+        (59.9, "59.9 s"),
+        (59.96, "1:00 min"),
+        (61.2, "1:01 min"),
+        (3599.9, "1:00:00"),
+        (90061, "25:01:01"),
+    ],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (2_500_000, "2.5 MB"), (7 * 10**15, "7,000.0 TB")]
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_960, "1.0 MB"),
+        (2_500_000, "2.5 MB"),
+        (7 * 10**15, "7,000.0 TB"),
+    ],
 )
 def test_amounts(size, text):
     assert amount(size) == text
