@@ -166,11 +166,9 @@ def _times(counters: Mapping[str, int]) -> str:
     rows = []
     for name, histogram in _TIMES.items():
         buckets = histogram.read(counters)
-        shown = [quantile(buckets, share) for share in _SHARES]
-        if sum(buckets):
-            rows.append(
-                [name, f"{sum(buckets):,}", *(milliseconds(time) for time in shown if time is not None)]
-            )
+        if total := sum(buckets):
+            shown = [milliseconds(quantile(buckets, share) or 0.0) for share in _SHARES]
+            rows.append([name, f"{total:,}", *shown])
     return _table("Times", ("Step", "Number", *(f"{share:.0%} within" for share in _SHARES)), rows)
 
 
