@@ -176,11 +176,7 @@ def browsing_of(value: Browsing | Mapping[str, Any]) -> Browsing:
     Raises :class:`~skitter.errors.RequestError` for unknown fields, actions and values.
     """
     if isinstance(value, Browsing) and all(isinstance(action, _Action) for action in value.actions):
-        return (
-            value
-            if isinstance(value.actions, tuple)
-            else msgspec.structs.replace(value, actions=tuple(value.actions))
-        )
+        return msgspec.structs.replace(value, actions=tuple(value.actions))
     try:
         return msgspec.convert(msgspec.to_builtins(value), Browsing)
     except (msgspec.ValidationError, TypeError) as error:

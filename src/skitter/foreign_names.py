@@ -295,7 +295,7 @@ NAMES = {
     "FilesPipeline": _FILES,
     "FormRequest": "write response.form({...}), or Request.form(url, {...}) without a page",
     "HtmlResponse": "test response.is_html",
-    "HttpError": "test isinstance(error, StatusError), which skitter.worker.retry defines",
+    "HttpError": "write `from skitter.errors import StatusError`, and test isinstance(error, StatusError)",
     "IgnoreRequest": "return HookAction.DROP from a hook",
     "ImagesPipeline": _FILES,
     "InitSpider": "write Spider, and send the form of the login from start",

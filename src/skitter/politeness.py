@@ -84,12 +84,11 @@ class HostLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     def over(self, general: HostLimits) -> HostLimits:
         """Return these limits, with missing values taken from more general limits."""
+        concurrency = self.concurrency_per_slot
         return HostLimits(
             delay=general.delay if self.delay is None else self.delay,
             jitter=general.jitter if self.jitter is None else self.jitter,
-            concurrency_per_slot=general.concurrency_per_slot
-            if self.concurrency_per_slot is None
-            else self.concurrency_per_slot,
+            concurrency_per_slot=general.concurrency_per_slot if concurrency is None else concurrency,
             rates=self.rates or general.rates,
         )
 

@@ -33,9 +33,10 @@ EXACT = "="
 class Scope:
     """Decides whether normalized URLs are in scope. Decisions about hosts are cached, because many links have the same host.
 
-    ``allowed_domains`` allows domains with all their subdomains (empty: all); ``=example.com`` allows this host only. ``scope`` limits links to the ``host``, the
-    registered ``domain`` or the URL ``prefix`` (up to the last slash) of the ``seeds``. ``allow`` and ``deny`` are regular
-    expressions that are searched in the URL.
+    ``allowed_domains`` allows domains with all their subdomains (empty: all); ``=example.com`` allows this host only.
+    ``scope`` limits links to the ``host``, the registered ``domain`` or the URL ``prefix`` (up to the last slash) of the
+    ``seeds``. ``allow`` and ``deny`` are regular expressions that are searched in the URL. ``depth_limit`` is the maximum
+    number of links from a seed (``None``: unlimited), ``max_url_length`` the maximum number of characters of a URL.
     """
 
     def __init__(

@@ -371,18 +371,13 @@ class FrontierSettings(msgspec.Struct, frozen=True, kw_only=True):
                     remedy=f"leave out {name}, or changes",
                     field=name,
                 )
-        if self.changes is None and self.revisit_share < 1:
-            raise SettingsError(
-                "revisit_share needs changes",
-                remedy="set changes to all, changed or new, so that the job remembers its pages",
-                field="revisit_share",
-            )
-        if self.changes is None and self.use_lastmod:
-            raise SettingsError(
-                "use_lastmod needs changes",
-                remedy="set changes to all, changed or new, so that the job remembers its pages",
-                field="use_lastmod",
-            )
+        for name, is_set in (("revisit_share", self.revisit_share < 1), ("use_lastmod", self.use_lastmod)):
+            if is_set and self.changes is None:
+                raise SettingsError(
+                    f"{name} needs changes",
+                    remedy="set changes to all, changed or new, so that the job remembers its pages",
+                    field=name,
+                )
         if self.seen_filter == "compact" and self.visited_ttl is not None:
             raise SettingsError(
                 "seen_filter=compact cannot be combined with visited_ttl",

@@ -410,7 +410,7 @@ async def test_a_name_is_looked_up_once_and_only_the_first_names_are(monkeypatch
         await guard.open_for_seeds(["http://a/1", "http://a/2"])
     assert asked == ["a"]
     await guard.open_for_seeds(f"http://n{number}/" for number in range(100))
-    assert len(asked) == 16
+    assert asked == ["a", *(f"n{number}" for number in range(15))]
     await guard.open_for_seeds(["http://127.0.0.1/"])
     assert guard.allows("127.0.0.1")
 

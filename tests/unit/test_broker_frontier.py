@@ -5,14 +5,16 @@ import asyncio
 import pytest
 
 from fake_broker import FakeBroker
+from skitter.brokers.address import UrlRules
 from skitter.brokers.contract import OutgoingMessage
+from skitter.brokers.factory import make_broker_frontier
 from skitter.brokers.frontier import BrokerFrontier
 from skitter.brokers.message import job_mark, request_message, slot_message
 from skitter.brokers.pending import MAX_REQUEUE_DELAY, BrokerTuning
 from skitter.brokers.polling import PollingBroker, ReceivedMessage
 from skitter.errors import FrontierError, UndecodableRecord
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
-from skitter.frontier.options import FrontierSettings
+from skitter.frontier.options import FrontierContext, FrontierSettings
 from skitter.frontier.records import Entry, FetchReport, JobState, Outcome, Resolution, SeedProgress
 from skitter.politeness import HostLimits, Politeness
 from skitter.queues import slot_in
@@ -568,3 +570,13 @@ async def test_a_finished_job_runs_again_at_once_when_its_dead_letters_are_repla
         patch.setattr(broker, "receive", list)  # the message is still on its way
         assert (await frontier.lease("w", 10)).state is JobState.RUNNING
     assert [again.url for again in await lease(frontier)] == [a.url]
+
+
+@pytest.mark.parametrize("state", ["sqlite:", "SQLite:", "sqlite"])
+async def test_a_state_in_a_file_is_in_a_file_with_any_spelling(tmp_path, state):
+    rules = UrlRules("x://HOST", 1, is_name=lambda name: True)
+    context = FrontierContext("job", str(tmp_path))
+    frontier = make_broker_frontier(f"x://h/t?state={state}", context, rules, lambda *_: FakeBroker())
+    await frontier.open()
+    await frontier.close()
+    assert (tmp_path / "frontier.db").exists()

@@ -12,6 +12,8 @@ import pytest
 from skitter import Crawl, Spider
 from skitter.errors import FrontierError, UsageError
 from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.options import FrontierContext
+from skitter.frontier.registry import make_frontier
 from skitter.run import job_access
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.job_access import find_job
@@ -100,6 +102,22 @@ def test_a_job_on_a_server_is_that_of_the_folder_with_any_spelling_of_its_fronti
     JobFolder("job").write(JobSpec(job="job", spider="shop:Shop", frontier="redis://h"))
     assert job_access.find_job("job", "redis://h:6379/0").read().spider == "shop:Shop"
     assert job_access.find_job("job", "redis://h/1").read().spider == ""
+
+
+@pytest.mark.parametrize("spelling", ["sqlite:", "SQLite:", "sqlite"])
+async def test_a_frontier_in_a_file_is_in_a_file_with_any_spelling(tmp_path, spelling):
+    spec = JobSpec(job="job", spider="shop:Shop", frontier=spelling)
+    frontier = make_frontier(spec.frontier, FrontierContext("job", str(tmp_path)))
+    await frontier.open()
+    await frontier.close()
+    assert (tmp_path / "frontier.db").exists()
+    with pytest.raises(UsageError, match="not shared"):
+        find_job("job", spelling)
+
+
+@pytest.mark.parametrize("spelling", ["memory:", "Memory:", "memory"])
+def test_a_frontier_in_memory_is_known_with_any_spelling(spelling):
+    assert JobSpec(job="job", spider="shop:Shop", frontier=spelling).is_in_memory
 
 
 async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ from skitter.errors import UsageError
 from skitter.frontier.records import FrontierStatus, JobState, SlotStatus
 from skitter.observe.figures import amount, duration, errors, kinds
 from skitter.observe.progress import LineView, LiveView, NoView, make_view, progress_line, progress_table
+from skitter.observe.report import charts
 from skitter.observe.summary import summary_of, summary_rows
 from skitter.run.crawl import Progress, RunResult
 from skitter.worker.timings import Throughput
@@ -44,6 +45,11 @@ def test_the_rate_is_that_of_the_last_ten_seconds():
 def test_errors_count_retries_and_failures():
     assert errors(COUNTERS) == {"timeout": 5, "status/404": 3}
     assert kinds(COUNTERS, "failed") == {"status/404": 3, "timeout": 1}
+
+
+def test_the_chart_of_failed_requests_leaves_out_those_that_were_retried_or_dropped():
+    counters = {"failed/status/404": 3, "failed/timeout": 1, "settled/status/404": 2, "settled/timeout": 1}
+    assert dict(charts(reading(counters=counters)))["Failed requests by kind"] == {"status/404": 1}
 
 
 def test_a_line_shows_every_value():
@@ -101,14 +107,30 @@ def test_quiet_shows_nothing():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.04, "0.0 s"), (59.9, "59.9 s"), (61.2, "1:01 min"), (3599.9, "1:00:00"), (90061, "25:01:01")],
+    [
+        (0.04, "0.0 s"),
+        (59.9, "59.9 s"),
+        (59.96, "1:00 min"),
+        (61.2, "1:01 min"),
+        (3599.9, "1:00:00"),
+        (90061, "25:01:01"),
+    ],
 )
 def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 B"), (999, "999 B"), (2_500_000, "2.5 MB"), (7 * 10**15, "7,000.0 TB")]
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_960, "1.0 MB"),
+        (2_500_000, "2.5 MB"),
+        (7 * 10**15, "7,000.0 TB"),
+    ],
 )
 def test_amounts(size, text):
     assert amount(size) == text

@@ -271,6 +271,30 @@ async def test_phases_of_a_clock_that_runs_faster_lie_within_their_fetch(collect
 
 
 @pytest.mark.parametrize(
+    "url, address, port",
+    [
+        ("https://[2001:db8::1]/", "[2001:db8::1]", 443),
+        ("http://[2001:db8::1]:8080/", "[2001:db8::1]", 8080),
+        ("http://h/", "h", 80),
+        ("http://h:8080/", "h", 8080),
+    ],
+)
+async def test_a_fetch_has_the_address_and_the_port_of_its_server(collector, url, address, port):
+    own = await tracer(collector)
+    attempt = own.begin(lease(1), 0.0, 0.0)
+
+    async def fetching():
+        return Response(url)
+
+    await attempt.follow(Request(url), fetching())
+    attempt.end(Outcome(1, Resolution.DONE), is_late=False)
+    await own.close()
+    (trace,) = collector.traces.values()
+    (fetch,) = trace.named("GET")
+    assert (fetch.attributes["server.address"], fetch.attributes["server.port"]) == (address, port)
+
+
+@pytest.mark.parametrize(
     "variables, field",
     [
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317"}, "OTEL_EXPORTER_OTLP_ENDPOINT"),

@@ -679,6 +679,7 @@ async def await_a_request():
         ("skitter.Crawl({'USER_AGENT': 'x'})", "JobSpec(job=NAME"),
         ("from skitter.crawler import CrawlerProcess", "skitter.iter_items"),
         ("from skitter.spidermiddlewares.httperror import HttpError", "hooks"),
+        ("from skitter import HttpError", "from skitter.errors import StatusError"),
         ("from skitter.pipelines.images import ImagesPipeline", "files_store"),
         ("from skitter import TakeFirst", "itemloaders.processors"),
         ("Ported().crawler.engine.download", "with a second callback"),

@@ -59,9 +59,10 @@ def make_broker_frontier(
 
 
 def _make_state(url: str, context: FrontierContext) -> StateFrontier:
-    scheme = url.partition(":")[0].lower()
+    name, _, path = url.partition(":")
+    scheme = name.lower()
     if scheme == "sqlite":
-        return EmbeddedFrontier.from_url(url, context)
+        return EmbeddedFrontier.from_url(f"sqlite:{path}", context)
     if scheme in _REDIS_SCHEMES:
         with needing("redis", f"state {scheme!r}", FrontierError):
             from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra

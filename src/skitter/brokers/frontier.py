@@ -275,15 +275,14 @@ class BrokerFrontier:
         return sum([await topic.abandon(worker) for topic in list(self._topics.values())])
 
 
-class _Commit:
+class _Commit(msgspec.Struct):
     """The outcomes of one call whose leases belong to one topic."""
 
-    def __init__(self) -> None:
-        self.places: list[int] = []
-        """Position of each outcome in the call."""
-        self.outcomes: list[Outcome] = []
-        self.new: list[Entry] = []
-        """New requests for the same topic."""
+    places: list[int] = []
+    """Position of each outcome in the call."""
+    outcomes: list[Outcome] = []
+    new: list[Entry] = []
+    """New requests for the same topic."""
 
 
 class _PublishedDeadLetters:

@@ -301,9 +301,8 @@ def _access(secret: str) -> tuple[str | None, str | None, str | None]:
 
 
 def _is_refused(error: Exception) -> bool:
-    if isinstance(error, MaxPayloadError):
-        return True
-    return isinstance(error, BadRequestError) and not isinstance(error, ServiceUnavailableError)
+    is_bad = isinstance(error, BadRequestError) and not isinstance(error, ServiceUnavailableError)
+    return is_bad or isinstance(error, MaxPayloadError)
 
 
 async def _send_quietly(ack: Awaitable[None]) -> None:

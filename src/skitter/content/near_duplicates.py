@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from tempfile import TemporaryFile
-from typing import IO
+from typing import IO, NamedTuple
 
 from xxhash import xxh3_64_intdigest, xxh32_intdigest
 
@@ -90,19 +90,15 @@ def similarity(one: frozenset[int], other: frozenset[int]) -> float:
     return common / (len(one) + len(other) - common) if common else 0.0
 
 
-class Text:
-    """A text to group.
+class Text(NamedTuple):
+    """A text to group."""
 
-    ``url``: URL of its page. ``digest``: the first 64 bits of a hash of the text, so that equal texts have equal digests.
-    """
-
-    __slots__ = ("digest", "signature", "text", "url")
-
-    def __init__(self, url: str, digest: int, signature: bytes, text: str) -> None:
-        self.url = url
-        self.digest = digest
-        self.signature = signature
-        self.text = text
+    url: str
+    """URL of its page."""
+    digest: int
+    """The first 64 bits of a hash of the text, so that equal texts have equal digests."""
+    signature: bytes
+    text: str
 
 
 def find_duplicates(read: Callable[[], Iterable[Text | None]]) -> dict[int, str]:

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import msgspec
 
-from skitter._utils.notes import OPENED_NETWORKS, Notes
+from skitter._utils.notes import NOTE_TTL, OPENED_NETWORKS, Notes
 from skitter.errors import SettingsError
 from skitter.fetch.contract import ForbiddenAddress
 from skitter.web.urls import host_of, normalize
@@ -75,7 +75,6 @@ _MAX_RESOLVED = 16
 _RESOLVE_TIMEOUT = 3.0
 _RESOLVE_BUDGET = 6.0
 """Seconds that all lookups of seeds together may delay a run, if no name server answers."""
-_NOTE_TTL = 10 * 365 * 86_400.0
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[str]).decode
 
@@ -176,7 +175,7 @@ class AddressGuard:
         if hosts.keys() <= self._seed_hosts:
             return
         async with self._opening:
-            new = [hosts[host] for host in hosts.keys() - self._seed_hosts]
+            new = [url for host, url in hosts.items() if host not in self._seed_hosts]
             literals = [(url, literal_address(url)) for url in new]
             names = [url for url, ip in literals if ip is None][: self._lookups_left]
             self._lookups_left -= len(names)
@@ -227,7 +226,7 @@ class AddressGuard:
             old = await self._notes.get(OPENED_NETWORKS)
             networks = self._opened.union(() if old is None else map(ip_network, _decode(old)))
             new = _encode(sorted(map(str, networks)))
-            if new == old or await self._notes.compare_and_swap(OPENED_NETWORKS, old, new, _NOTE_TTL):
+            if new == old or await self._notes.compare_and_swap(OPENED_NETWORKS, old, new, NOTE_TTL):
                 return
 
     async def restore(self) -> None:

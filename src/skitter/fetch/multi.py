@@ -11,6 +11,7 @@ import asyncio
 import select
 import socket
 import sys
+from collections.abc import Callable
 from typing import Protocol
 
 import pycurl
@@ -97,7 +98,7 @@ class Multi:
         watch, self._watch = self._watch, None
         if watch is not None:
             # While it is closing, curl sends a TLS close notification without waiting for a reply.
-            self._multi.setopt(pycurl.M_SOCKETFUNCTION, _ignore_socket)
+            self._multi.setopt(pycurl.M_SOCKETFUNCTION, lambda *_: None)
             watch.close()
             self._multi.close()
 
@@ -159,10 +160,6 @@ class Multi:
             future.set_exception(error)
 
 
-def _ignore_socket(_event: int, _fd: int, _multi: pycurl.CurlMulti, _data: object) -> None:
-    pass
-
-
 def _seconds_unread(curl: pycurl.Curl) -> float:
     """Return the minimum time since the last data of a transfer arrived; 0 if its connection is closed or is not TCP."""
     fd = curl.getinfo(pycurl.ACTIVESOCKET)
@@ -180,11 +177,8 @@ def _seconds_unread(curl: pycurl.Curl) -> float:
     return max(0.0, int.from_bytes(info[_LAST_RECEIVED], sys.byteorder) / 1000 - _TICK)
 
 
-class ReadyCallback(Protocol):
-    """Receives the sockets that are ready, each with its ``CSELECT_`` mask."""
-
-    def __call__(self, ready: list[tuple[int, int]], /) -> None:
-        """Process the sockets."""
+ReadyCallback = Callable[[list[tuple[int, int]]], None]
+"""Receives the sockets that are ready, each with its ``CSELECT_`` mask."""
 
 
 class LoopWatcher:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
+from skitter._utils.concurrency import cancel_and_wait
 from skitter.fetch.contract import UnresolvedHost
 from skitter.settings import Settings
 
@@ -197,10 +198,7 @@ class Resolver:
 
     async def close(self) -> None:
         """Cancel all lookups."""
-        lookups = [*self._lookups.values()]
-        for lookup in lookups:
-            lookup.cancel()
-        await asyncio.gather(*lookups, return_exceptions=True)
+        await cancel_and_wait(self._lookups.values())
         if self._channel is not None:
             await self._channel.close()
 

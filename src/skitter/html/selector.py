@@ -433,9 +433,11 @@ class Selector:
 
     ``Selector(text)`` parses an HTML page or fragment, for example HTML inside JSON, and represents its ``html``
     element. ``base_url`` is the URL that :attr:`root` reports for the document. ``max_memory``: number of bytes that the
-    text and its tree may take; ``None``: the page is known to be harmless.
+    text and its tree may take (default: 96 MiB); ``None``: the page is known to be harmless. ``max_seconds``: CPU time that
+    parsing may take; ``None``: any.
 
-    Raises :class:`~skitter.errors.PageTooComplex`, and :class:`~skitter.errors.UsageError` for what is not a ``str``.
+    Raises :class:`~skitter.errors.PageTooComplex` above ``max_memory``, :class:`~skitter.html.limits.TakesLong` after
+    ``max_seconds``, and :class:`~skitter.errors.UsageError` for what is not a ``str``.
     """
 
     __slots__ = ("_node", "_page")

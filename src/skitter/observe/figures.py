@@ -42,24 +42,23 @@ def with_kinds(total: int, by_kind: Mapping[str, int]) -> str:
 
 def amount(size: int) -> str:
     """Return a number of bytes with its unit (powers of 1,000)."""
+    if size < 1000:
+        return f"{size} B"
     scaled = float(size)
-    for unit in ("B", "kB", "MB", "GB"):
-        if scaled < 1000:
-            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+    for unit in ("kB", "MB", "GB"):
         scaled /= 1000
-    return f"{scaled:,.1f} TB"
+        if scaled < 999.95:  # otherwise it would be shown as 1000.0
+            return f"{scaled:.1f} {unit}"
+    return f"{scaled / 1000:,.1f} TB"
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as ``12.3 s`` or ``1:02:03``."""
-    if seconds < 60:
+    """Return seconds as ``12.3 s``, ``1:02 min`` or ``1:02:03``."""
+    if seconds < 59.95:  # otherwise it would be shown as 60.0 s
         return f"{seconds:.1f} s"
-    minutes, seconds_left = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02d}:{seconds_left:02d}"
-        if minutes >= 60
-        else f"{minutes}:{seconds_left:02d} min"
-    )
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d} min"
 
 
 def milliseconds(seconds: float) -> str:

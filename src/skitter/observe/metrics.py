@@ -22,7 +22,7 @@ from skitter.errors import SkitterError, UsageError
 from skitter.frontier.records import FrontierStatus
 from skitter.observe.figures import kinds
 from skitter.run.crawl import Crawl
-from skitter.worker.timings import BOUNDS, MICROSECONDS, TIMES
+from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -62,17 +62,17 @@ _GROUPS = {
 }
 
 _HISTOGRAMS = {
-    "wait": (
-        "skitter_wait_seconds",
+    "skitter_wait_seconds": (
+        WAIT,
         "Time for which a worker with free capacity waited until it could fetch from a host.",
     ),
-    "fetch": ("skitter_fetch_seconds", "Time to the first byte of a response."),
-    "callback": ("skitter_callback_seconds", "Time that a callback took to yield its results."),
-    "store": (
-        "skitter_store_seconds",
+    "skitter_fetch_seconds": (FETCH, "Time to the first byte of a response."),
+    "skitter_callback_seconds": (CALLBACK, "Time that a callback took to yield its results."),
+    "skitter_store_seconds": (
+        STORE,
         "Time that it took to write the items of a page, together with those of other pages.",
     ),
-    "commit": ("skitter_commit_seconds", "Time of a commit of one or more pages."),
+    "skitter_commit_seconds": (COMMIT, "Time of a commit of one or more pages."),
 }
 
 
@@ -196,15 +196,13 @@ class _Jobs:
                 for value, count in _by_label(sample.status.counters, group).items():
                     counter.add_metric([sample.job, value], count)
             yield counter
-        for name, (metric, text) in _HISTOGRAMS.items():
-            histogram = HistogramMetricFamily(metric, text, labels=["job"])
+        for metric, (histogram, text) in _HISTOGRAMS.items():
+            times = HistogramMetricFamily(metric, text, labels=["job"])
             for sample in samples:
                 counters = sample.status.counters
-                counts = [counters.get(f"{TIMES}{name}/{index}", 0) for index in range(len(_BOUNDS))]
-                buckets = list(zip(_BOUNDS, accumulate(counts), strict=True))
-                total = counters.get(f"{TIMES}{name}/{MICROSECONDS}", 0)
-                histogram.add_metric([sample.job], buckets, total / 1e6)
-            yield histogram
+                buckets = list(zip(_BOUNDS, accumulate(histogram.read(counters)), strict=True))
+                times.add_metric([sample.job], buckets, histogram.seconds(counters))
+            yield times
         yield from _gauges(samples)
 
 

@@ -11,7 +11,7 @@ from skitter.frontier.records import DeadLetter, FrontierStatus
 from skitter.frontier.stats import StatsRow
 from skitter.monitors import describe
 from skitter.observe.dead_letters import moment
-from skitter.observe.figures import amount, duration, kinds, milliseconds
+from skitter.observe.figures import amount, duration, failures, kinds, milliseconds
 from skitter.run.job_access import JobStatus
 from skitter.worker.timings import BOUNDS, CALLBACK, COMMIT, FETCH, STORE, WAIT, quantile
 
@@ -37,17 +37,14 @@ rect { fill: var(--bar); }
 """
 
 
-def report_html(
-    job: JobStatus, hosts: Sequence[StatsRow], letters: Sequence[DeadLetter], now: float | None = None
-) -> str:
+def report_html(job: JobStatus, hosts: Sequence[StatsRow], letters: Sequence[DeadLetter]) -> str:
     """Return a report as one HTML document that loads nothing else.
 
     The figures are the same as in ``skitter status`` and ``skitter stats``. ``hosts``: the hosts with the most pages.
-    ``letters``: the oldest dead letters, at most :data:`MAX_LETTERS`. ``now``: Unix time of the report.
+    ``letters``: the oldest dead letters, at most :data:`MAX_LETTERS`.
     """
     counts = job.counts
-    made = moment(time.time() if now is None else now)
-    parts = [f"<h1>Job {_text(job.job)}</h1><p>{_text(job.state)}, {made} UTC</p>"]
+    parts = [f"<h1>Job {_text(job.job)}</h1><p>{_text(job.state)}, {moment(time.time())} UTC</p>"]
     if counts is None:
         parts.append("<p>The job has no figures: it was never started, or was kept in memory.</p>")
     else:
@@ -82,7 +79,7 @@ def charts(counts: FrontierStatus) -> list[tuple[str, dict[str, int]]]:
         ("Requests", {name: value for name, value in states.items() if value}),
         ("Pages by depth", depths),
         ("Responses by status", kinds(counters, "status")),
-        ("Failed requests by kind", kinds(counters, "failed")),
+        ("Failed requests by kind", failures(counters)),
         ("Retried attempts by kind", kinds(counters, "retried")),
         ("Refused URLs by reason", kinds(counters, "refused")),
         ("Fetches by time to the first byte", _distribution(FETCH.read(counters))),
@@ -169,11 +166,9 @@ def _times(counters: Mapping[str, int]) -> str:
     rows = []
     for name, histogram in _TIMES.items():
         buckets = histogram.read(counters)
-        shown = [quantile(buckets, share) for share in _SHARES]
-        if sum(buckets):
-            rows.append(
-                [name, f"{sum(buckets):,}", *(milliseconds(time) for time in shown if time is not None)]
-            )
+        if total := sum(buckets):
+            shown = [milliseconds(quantile(buckets, share) or 0.0) for share in _SHARES]
+            rows.append([name, f"{total:,}", *shown])
     return _table("Times", ("Step", "Number", *(f"{share:.0%} within" for share in _SHARES)), rows)
 
 

@@ -126,7 +126,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
     rows = [
         ("pages", f"{total:,}" if here == total else f"{total:,} ({here:,} in this run)"),
         ("items", f"{summary.items:,}{' on all machines' if summary.elsewhere else ''}"),
-        ("dropped", _dropped(summary.dropped_items)),
+        ("dropped", with_kinds(sum(summary.dropped_items.values()), summary.dropped_items)),
         ("received", amount(summary.bytes)),
         ("time", f"{duration(summary.seconds)}, {summary.pages_per_second:,.1f} pages/s"),
         (f"pass {summary.pass_number}", _changes(summary.changes)),
@@ -143,10 +143,6 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
 
 def _display_name(output: str) -> str:
     return "standard output" if output.partition("?")[0] == "-" else output
-
-
-def _dropped(items: dict[str, int]) -> str:
-    return with_kinds(sum(items.values()), items)
 
 
 def _changes(totals: dict[str, int]) -> str:

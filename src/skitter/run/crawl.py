@@ -454,13 +454,11 @@ class Crawl:
 
         At the end, the server and the adder are closed, so that no request is added to a run that does not fetch it.
         """
-        runs = before.state is JobState.RUNNING
         await self._plan_retry(frontier, before)
-        # A worker of another program, such as Scrapy, may add requests to a finished job.
-        has_work = runs or (before.state is JobState.FINISHED and self._builder.has_foreign_worker)
-        has_work = has_work and not self._stop_reason
         is_finished = before.state is JobState.FINISHED
-        if has_work:
+        # A worker of another program, such as Scrapy, may add requests to a finished job.
+        has_work = before.state is JobState.RUNNING or (is_finished and self._builder.has_foreign_worker)
+        if has_work and not self._stop_reason:
             await self._begin_pass(before)
         self._adder.open(frontier, info)
         while True:

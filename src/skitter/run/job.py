@@ -89,6 +89,9 @@ class JobSpec(msgspec.Struct, kw_only=True):
             )
         # A program may pass paths.
         self.outputs, self.spider, self.home = [*map(str, outputs)], str(self.spider), str(self.home)
+        if is_embedded(self.frontier):  # otherwise the frontier of SQLite: would be in memory
+            scheme, _, path = self.frontier.partition(":")
+            self.frontier = f"{scheme.lower()}:{path}"
 
     @property
     def created_as(self) -> str:
@@ -103,6 +106,11 @@ class JobSpec(msgspec.Struct, kw_only=True):
     def queues_per_worker(self) -> list[list[str]]:
         """Return the queues that each worker process serves; empty: all."""
         return queues_per_worker(self.workers, self.queues)
+
+
+def is_embedded(frontier: str) -> bool:
+    """Return whether a frontier belongs to one machine."""
+    return frontier.partition(":")[0].lower() in {"memory", "sqlite"}
 
 
 def queues_per_worker(workers: int, queues: Mapping[str, int]) -> list[list[str]]:

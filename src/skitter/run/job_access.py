@@ -34,7 +34,7 @@ from skitter.frontier.workers import PARTICIPANTS, WorkerStatus, decode_particip
 from skitter.monitors import Verdict
 from skitter.politeness import Politeness
 from skitter.run.builder import JobBuilder
-from skitter.run.job import JobFolder, JobSpec, is_job_name
+from skitter.run.job import JobFolder, JobSpec, is_embedded, is_job_name
 from skitter.run.page_changes import (
     PageFinding,
     PassReport,
@@ -51,8 +51,6 @@ from skitter.settings import build_settings
 from skitter.store.contract import parts_folder
 
 _T = TypeVar("_T")
-_EMBEDDED = {"memory", "sqlite"}
-"""Schemes of frontiers that belong to one machine."""
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
@@ -130,7 +128,7 @@ def find_job(job: str, frontier: str | None) -> JobFolder:
     Raises :class:`~skitter.errors.UsageError`.
     """
     if frontier is not None:
-        if frontier.partition(":")[0] in _EMBEDDED:
+        if is_embedded(frontier):
             raise UsageError(
                 f"frontier {shown_url(frontier)} is not shared between machines",
                 remedy="run the command in the folder of the job, without --frontier",
@@ -144,7 +142,7 @@ def find_job(job: str, frontier: str | None) -> JobFolder:
 
 async def jobs_on(frontier: str) -> list[JobFolder]:
     """List the jobs of a frontier that all machines share. Raises :class:`~skitter.errors.SkitterError`."""
-    if frontier.partition(":")[0] not in _EMBEDDED:
+    if not is_embedded(frontier):
         made = make_frontier(frontier, FrontierContext("none", ".", Politeness(), attach=True))
         if made.catalog is not None:
             return [SharedJob(job, frontier) for job in await made.catalog.jobs() if is_job_name(job)]
@@ -188,7 +186,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
         if live is not None:
             yield live
             return
-    if spec.frontier.startswith("memory:"):
+    if spec.is_in_memory:
         raise UsageError(
             f"job {folder.job!r} was kept in memory and is not being run",
             remedy="run it again; a job in memory ends with its process",
@@ -221,7 +219,7 @@ async def _opened(frontier: Frontier) -> AsyncIterator[JobInfo]:
 def _shared_frontier(folder: JobFolder) -> Frontier | None:
     """Return the frontier of a job, not yet open, if all processes share it."""
     spec = folder.read()
-    if spec.frontier.partition(":")[0] in _EMBEDDED:
+    if is_embedded(spec.frontier):
         return None
     # Attach: reading a job must not change its settings to those that this machine stored.
     context = FrontierContext(spec.created_as, str(folder.path), Politeness(), attach=True)
@@ -383,7 +381,7 @@ async def _read_job(folder: JobFolder, spec: JobSpec, found: JobStatus) -> None:
                 await _read_frontier(folder, live.frontier, found)
                 found.live = True
                 return
-    if spec.frontier.startswith("memory:"):
+    if spec.is_in_memory:
         return
     path = _file_of(folder, spec)
     if path is not None:

@@ -219,7 +219,8 @@ def _module_by_name(name: str) -> ModuleType:
             remedy="use FILE.py[:Class] or package.module:Class; `skitter list` lists the spiders here",
         )
     _let_import_from(Path.cwd())
-    with _importing(f"module {name}", _remedy_of_module):
+    remedy = "correct the module, or install what it imports"
+    with _importing(f"module {name}", lambda error: _remedy_without_scrapy(error) or remedy):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -229,10 +230,6 @@ def _module_by_name(name: str) -> ModuleType:
                 f"module not found: {error.name!r}",
                 remedy="use FILE.py[:Class] or package.module:Class; `skitter list` lists the spiders here",
             ) from error
-
-
-def _remedy_of_module(error: Exception) -> str:
-    return _remedy_without_scrapy(error) or "correct the module, or install what it imports"
 
 
 def _let_import_from(folder: Path) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
-from skitter.errors import FetchError, SettingsError, SkitterError
+from skitter.errors import SettingsError, SkitterError
 from skitter.fetch.address_guard import AddressGuard
 from skitter.fetch.http import HttpFetcher
 from skitter.monitors import Verdict, describe
@@ -59,15 +59,13 @@ def check_targets(settings: Settings) -> None:
         text = referenced_secret(target, f"notify[{place}]")
         scheme, _, rest = text.partition(":")
         if scheme == "mailto" and rest.isprintable() and re.fullmatch(_ADDRESSES, rest):
-            continue
-        if scheme not in {"http", "https"} or normalize(text) is None:
+            _mail_server(settings)
+        elif scheme not in {"http", "https"} or normalize(text) is None:
             raise SettingsError(
                 f"cannot report to {shown_url(text)!r:.80}",
                 remedy="give https://HOST/PATH, or mailto:NAME@HOST",
                 field=f"notify[{place}]",
             )
-    if any(referenced_secret(target, "notify").startswith("mailto:") for target in settings.notify):
-        _mail_server(settings)
 
 
 def _mail_server(settings: Settings) -> SplitResult:
@@ -136,7 +134,7 @@ class Notifier:
                     await asyncio.to_thread(self._mail, address.removeprefix("mailto:"), record)
                 else:
                     await self._post(address, record)
-            except (SkitterError, FetchError, OSError, smtplib.SMTPException) as error:
+            except (SkitterError, OSError, smtplib.SMTPException) as error:
                 problem = error
             else:
                 return True

@@ -164,7 +164,7 @@ class JobOutputs:
 
     async def add_new_outputs(self) -> None:
         """Add outputs that the spider knows so far. Errors are logged here, and raised by :meth:`merge`."""
-        before = {*self._unusable}
+        before = len(self._unusable)
         for target, output in (await self._newly_named()).items():
             try:
                 await self._check(output, self._context(target), fresh=False)
@@ -174,8 +174,8 @@ class JobOutputs:
                 )
             else:
                 self._outputs[target] = output
-        for target in self._unusable.keys() - before:
-            log.error("%s; its items are kept in the folder of the job", self._unusable[target])
+        for problem in [*self._unusable.values()][before:]:
+            log.error("%s; its items are kept in the folder of the job", problem)
 
     async def emit(self, ranges: RangesByPart) -> list[str]:
         """Stream newly committed items. Return the outputs whose readers have closed them."""

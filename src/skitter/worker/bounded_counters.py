@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skitter._utils.notes import Notes
+from skitter._utils.notes import NOTE_TTL, Notes
 from skitter.stats import USER
 
 if TYPE_CHECKING:  # a process without workers does not need it
@@ -32,7 +32,6 @@ MAX_NAMES = 200
 OTHERS = "(others)"
 """Last part of the name of the counter that receives all counts under names that were not admitted."""
 _NOTE = "skitter:counters:"
-_NOTE_TTL = 10 * 365 * 86_400.0
 _decode = msgspec.msgpack.Decoder(list[str]).decode
 
 
@@ -57,8 +56,7 @@ class BoundedCounters:
             for name in [name for name in page.counters if _group_of(name) in wanted]:
                 group = _group_of(name)
                 if name not in self._admitted[group]:
-                    others, amount = group + OTHERS, page.counters.pop(name)
-                    page.counters[others] = page.counters.get(others, 0) + amount
+                    page.count(group + OTHERS, page.counters.pop(name))
 
     async def _add(self, group: str, names: set[str]) -> None:
         limit = MAX_USER if group == USER else MAX_VALUES if group.startswith(VALUES) else MAX_NAMES
@@ -71,7 +69,7 @@ class BoundedCounters:
             new = sorted(names.difference(known))[: max(0, limit - len(known))]
             self._admitted[group] = {*known, *new}
             if not new or await self._notes.compare_and_swap(
-                key, old, msgspec.msgpack.encode([*known, *new]), _NOTE_TTL
+                key, old, msgspec.msgpack.encode([*known, *new]), NOTE_TTL
             ):
                 return
 

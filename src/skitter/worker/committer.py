@@ -128,8 +128,8 @@ class Committer:
 
     async def _run(self) -> None:
         while self._waiting or self._busy or not self._closing:
-            if self._spill and (ended := await self._commit_spilled()):
-                self._inflight.close(ended)
+            if self._spill:
+                await self._commit_spilled()
             if not self._can_commit():
                 self._wakeup.clear()
                 await self._wakeup.wait()
@@ -331,8 +331,8 @@ class Committer:
             self._error = self._error or error
         self._wakeup.set()
 
-    async def _commit_spilled(self) -> list[int]:
-        """Commit as many spilled pages as the capacity of the queue allows. Return the leases that ended."""
+    async def _commit_spilled(self) -> None:
+        """Commit as many spilled pages as the capacity of the queue allows."""
         pages: list[SpilledPage] = []
         while self._spill and len(pages) < _MAX_BATCH:
             first = await self._spill.first()
@@ -341,7 +341,7 @@ class Committer:
             self._spill.drop_first()
             pages.append(first)
         if not pages:
-            return []
+            return
         outcomes, began = [page.outcome for page in pages], self._loop.time()
         accepted = await self._frontier.commit(outcomes)
         if self._traces:
@@ -350,7 +350,7 @@ class Committer:
             if not is_accepted:
                 _log_late(page.url)
         self._add_to_totals([outcome.counters for outcome in compress(outcomes, accepted)])
-        return [page.outcome.lease_id for page in pages]
+        self._inflight.close([outcome.lease_id for outcome in outcomes])
 
     async def _after_save(self, page: Page) -> bool:
         """Run the ``after_save`` hooks. Return whether to commit the page."""

@@ -542,14 +542,11 @@ def _source_of(response: Response, coding: str) -> DraftSource | None:
 
     ``None`` if that request could not verify that the content is the same.
     """
-    etag = response.header("etag")
-    validator = (
-        etag
-        if etag.startswith('"')
-        else ""
-        if etag
-        else strong_last_modified(response.header("last-modified"), response.header("date"))
-    )
+    validator = response.header("etag")
+    if not validator:
+        validator = strong_last_modified(response.header("last-modified"), response.header("date"))
+    elif not validator.startswith('"'):  # weak
+        return None
     if not validator or coding not in {"", "identity"} or response.header("accept-ranges").lower() == "none":
         return None
     return DraftSource(

@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections import OrderedDict
+from dataclasses import dataclass
 from enum import Enum
 
 from skitter.errors import FetchError
@@ -17,6 +18,7 @@ from skitter.fetch.contract import UnresolvedHost
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.settings import Settings
+from skitter.web.urls import without_port
 from skitter.worker.retry import RetryDecision, allowed_retries, backoff, wait_too_long
 
 CONTACT_GRACE = 1.0
@@ -44,21 +46,19 @@ class _WaitTooLong(FetchError):
         self.kind = f"status/{status}"
 
 
+@dataclass(slots=True, eq=False)
 class _Outage:
     """An origin that does not respond."""
 
-    __slots__ = ("began", "error", "failed_at", "failures", "given_up", "retry_at")
-
-    def __init__(self, began: float, error: FetchError) -> None:
-        self.began = began
-        self.error = error
-        """The last error."""
-        self.failed_at = 0.0
-        self.failures = 0
-        """Failed attempts in a row."""
-        self.retry_at = 0.0
-        """Nothing is sent to the origin before this time."""
-        self.given_up = False
+    began: float
+    error: FetchError
+    """The last error."""
+    failed_at: float = 0.0
+    failures: int = 0
+    """Failed attempts in a row."""
+    retry_at: float = 0.0
+    """Nothing is sent to the origin before this time."""
+    given_up: bool = False
 
 
 class OriginState(Enum):
@@ -206,6 +206,4 @@ class Origins:
 
 
 def _name_of(origin: str) -> str:
-    host = origin.partition("://")[2]
-    name, colon, port = host.rpartition(":")
-    return name if colon and port.isdigit() else host
+    return without_port(origin.partition("://")[2])

@@ -157,11 +157,10 @@ class RequestPipeline:
         self._unused_file_fields = list(settings.files_fields) if media is None else []
         """Fields whose URLs are not downloaded; empty once a warning has said so."""
         self._revisits = revisits
-        self._before_request_hooks, self._after_request_hooks = (
-            hooks["before_request"],
-            hooks["after_request"],
-        )
-        self._before_send_hooks, self._on_headers_hooks = hooks["before_send"], hooks["on_headers"]
+        self._before_request_hooks = hooks["before_request"]
+        self._after_request_hooks = hooks["after_request"]
+        self._before_send_hooks = hooks["before_send"]
+        self._on_headers_hooks = hooks["on_headers"]
         self._before_save_hooks = hooks["before_save"]
         self._pacer = CallbackPacer()
         self.callbacks = CallbackRunner(settings.callback_threads)
@@ -936,9 +935,6 @@ class RequestPipeline:
             page.count("refused/hook")
         return False
 
-    def _may_retry(self, page: Page) -> bool:
-        return page.lease.attempt < allowed_retries(self._settings, page.request)
-
     def _decide_failure(self, page: Page, error: str, *, retryable: bool) -> RetryDecision:
         return decide_after_failure(
             self._settings, page.request, page.lease.attempt, error, retryable=retryable
@@ -997,9 +993,11 @@ class RequestPipeline:
                 page.drop()
                 page.count("errors/ignored")
                 return isinstance(error, StatusError)
-            if action is HookAction.RETRY and not self._may_retry(page):
-                pass  # the retry rules decide
-            elif not self._continues(page, action, "on_error"):
+            may_retry = page.lease.attempt < allowed_retries(self._settings, page.request)
+            # Without attempts left, the retry rules decide.
+            if (action is not HookAction.RETRY or may_retry) and not self._continues(
+                page, action, "on_error"
+            ):
                 return False
         if not (is_final and page.request.errback is not None and await self._run_errback(page, error)):
             page.finish(decision)

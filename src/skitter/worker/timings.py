@@ -12,18 +12,15 @@ from itertools import pairwise
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets in seconds. One more bucket has no bound."""
-TIMES = "time/"
-"""Counters ``time/NAME/BUCKET`` (index of the bucket) and ``time/NAME/us`` (sum in microseconds)."""
-MICROSECONDS = "us"
 
 
 class Histogram:
-    """The names of the counters of one histogram."""
+    """The counters of one histogram: ``time/NAME/BUCKET`` (index of the bucket) and ``time/NAME/us`` (sum in microseconds)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._buckets = [f"{TIMES}{name}/{index}" for index in range(len(BOUNDS) + 1)]
-        self._sum = f"{TIMES}{name}/{MICROSECONDS}"
+        self._buckets = [f"time/{name}/{index}" for index in range(len(BOUNDS) + 1)]
+        self._sum = f"time/{name}/us"
 
     def observe(self, counters: dict[str, int], seconds: float) -> None:
         """Count a time. The counters must not have a time of this histogram yet: a page has at most one."""
@@ -34,6 +31,10 @@ class Histogram:
     def read(self, counters: Mapping[str, int]) -> list[int]:
         """Return the number of times in each bucket."""
         return [counters.get(name, 0) for name in self._buckets]
+
+    def seconds(self, counters: Mapping[str, int]) -> float:
+        """Return the sum of the times in seconds."""
+        return counters.get(self._sum, 0) / 1e6
 
 
 def quantile(buckets: Sequence[int], share: float) -> float | None:

@@ -43,7 +43,7 @@ from skitter.frontier.records import Lease, Outcome, Resolution
 from skitter.request import Request
 from skitter.response import Response
 from skitter.secrets import shown_url
-from skitter.web.urls import host_of, scheme_of
+from skitter.web.urls import host_of, scheme_of, without_port
 
 log = logging.getLogger("skitter.tracing")
 
@@ -361,12 +361,14 @@ class AttemptTrace:
         failure, status = self._failure, int(self._response.get("http.response.status_code", 0))
         if not failure and status >= 400:
             failure = str(status)
-        port = host_of(request.url).rpartition(":")[2]
+        host = host_of(request.url)
+        name = without_port(host)
+        port = host[len(name) + 1 :] or _PORTS.get(scheme_of(request.url), 0)
         attributes: Attributes = {
             "http.request.method": request.method,
             "url.full": _url(request.url),
-            "server.address": host_of(request.url).removesuffix(f":{port}"),
-            "server.port": int(port) if port.isdigit() else _PORTS.get(scheme_of(request.url), 0),
+            "server.address": name,
+            "server.port": int(port),
             **self._response,
         }
         if self._lease.attempt:

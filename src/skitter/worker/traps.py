@@ -12,6 +12,7 @@ import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import xxhash
@@ -104,58 +105,45 @@ def _refusal(settings: Settings, url: str) -> str | None:
     return None
 
 
+@dataclass(slots=True, eq=False)
 class PathGroup:
     """The patterns with the same path, and the words on their pages."""
 
-    __slots__ = ("admitted", "closed", "patterns", "stale", "words")
-
-    def __init__(self) -> None:
-        self.patterns = 0
-        """Number of patterns with this path."""
-        self.admitted = 0
-        """Number of links that were queued."""
-        self.stale = 0
-        """Consecutive compared pages without new words, but with new links to the path."""
-        self.closed = False
-        """Whether the path is a trap: unproven patterns of it are refused."""
-        self.words: set[int] = set()
-        """CRC-32 of each word on its pages."""
+    patterns: int = 0
+    """Number of patterns with this path."""
+    admitted: int = 0
+    """Number of links that were queued."""
+    stale: int = 0
+    """Consecutive compared pages without new words, but with new links to the path."""
+    closed: bool = False
+    """Whether the path is a trap: unproven patterns of it are refused."""
+    words: set[int] = field(default_factory=set)
+    """CRC-32 of each word on its pages."""
 
 
+@dataclass(slots=True, eq=False)
 class _Pattern:
     """URLs that differ only in the numbers of their path and in the values of their parameters."""
 
-    __slots__ = (
-        "admitted",
-        "checked",
-        "closed",
-        "first_depth",
-        "hops",
-        "novel",
-        "novel_since_disproved",
-        "pages",
-        "path",
-        "repetitive",
-        "stale",
-    )
-
-    def __init__(self, path: PathGroup, depth: int) -> None:
-        self.path = path
-        self.first_depth = depth
-        self.hops = 0
-        """Longest known chain of links within the pattern since its first page."""
-        self.admitted = self.pages = self.checked = 0
-        """Numbers of queued links, of pages, and of compared pages."""
-        self.novel = 0
-        """Number of compared pages with new words."""
-        self.novel_since_disproved = 0
-        """Number of compared pages with new words since the pattern was last disproved."""
-        self.repetitive = 0
-        """Consecutive compared pages without new words."""
-        self.stale = 0
-        """Compared pages without new words, but with new links to the path, since the last page with new words."""
-        self.closed = False
-        """Whether the pattern is a trap, and refused."""
+    path: PathGroup
+    first_depth: int
+    hops: int = 0
+    """Longest known chain of links within the pattern since its first page."""
+    admitted: int = 0
+    """Number of links that were queued."""
+    pages: int = 0
+    checked: int = 0
+    """Number of compared pages."""
+    novel: int = 0
+    """Number of compared pages with new words."""
+    novel_since_disproved: int = 0
+    """Number of compared pages with new words since the pattern was last disproved."""
+    repetitive: int = 0
+    """Consecutive compared pages without new words."""
+    stale: int = 0
+    """Compared pages without new words, but with new links to the path, since the last page with new words."""
+    closed: bool = False
+    """Whether the pattern is a trap, and refused."""
 
     def record_depth(self, depth: int) -> None:
         self.first_depth = min(self.first_depth, depth)
