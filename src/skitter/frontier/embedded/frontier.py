@@ -142,7 +142,7 @@ class EmbeddedFrontier:
     @classmethod
     def from_url(cls, url: str, context: FrontierContext) -> Self:
         """Build the frontier of ``memory:``, ``sqlite:`` (a file in the job's folder) or ``sqlite:PATH``."""
-        path = file_of(url, context.directory) if url.startswith("sqlite:") else None
+        path = file_of(url, context.directory) if url.partition(":")[0].lower() == "sqlite" else None
         return cls(context.politeness, context.options, path=path, job=context.job)
 
     # --- opening and closing ---------------------------------------------------------------------------
