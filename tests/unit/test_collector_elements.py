@@ -64,7 +64,10 @@ def test_children_by_css(book):
 
 
 def test_children_by_xpath(xml_book):
-    assert (xml_book.child_text(".//span"), xml_book.child_text("//none")) == ("a", "")  # the first one, as in Colly
+    assert (xml_book.child_text(".//span"), xml_book.child_text("//none")) == (
+        "a",
+        "",
+    )  # the first one, as in Colly
     assert xml_book.child_texts(".//span/text()") == ["a", "b"]
     assert xml_book.child_attr("h3/a", "title") == "A title"
     assert xml_book.child_attrs(".//span", "class") == ["tag", "tag"]

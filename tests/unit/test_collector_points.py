@@ -1,5 +1,6 @@
 """Collector: callbacks of a request, their effects and their order."""
 
+import gzip
 import logging
 import threading
 
@@ -280,6 +281,58 @@ async def test_xml_is_for_xpath_and_html_for_both(crawl):
         {"attribute": "1", "name": ""},
         {"attribute": "2", "name": ""},
     ]
+
+
+PACKED = gzip.compress(XML.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/sitemap.xml", Answer(XML.body, content_type="text/plain")),
+        ("/SITEMAP.XML?page=1", Answer(XML.body, content_type="application/octet-stream")),
+        ("/sitemap.xml.gz", Answer(PACKED, content_type="application/x-gzip")),
+        ("/sitemap.xml.gz", Answer(PACKED, content_type="application/xml")),
+        ("/sitemap.xml.gz", Answer(XML.body, content_type="text/plain")),
+    ],
+)
+async def test_a_file_of_xml_is_decompressed_and_read_as_xml_whatever_the_server_calls_it(
+    crawl, path, answer
+):
+    crawler, found = Collector(), []
+    crawler.on_xml("//item", lambda element: found.append((element.name, element.attr("id"))))
+    crawler.on_response(lambda response: found.append((response.body, response.text)))
+    await crawl(crawler, {path: answer}, start=[path])
+    assert found == [(XML.body, XML.body.decode()), ("item", "1"), ("item", "2")]
+
+
+async def test_html_and_errors_at_the_address_of_a_file_of_xml_stay_as_they_are(crawl):
+    crawler, found = Collector(parse_http_error_response=True), []
+    crawler.on_response(lambda response: found.append((response.status, response.headers["Content-Type"])))
+    crawler.on_html("p", lambda element: found.append(element.text))
+    crawler.on_xml("//p", lambda element: found.append(element.text))
+    pages = {
+        "/a.xml": Answer(b"<p>a", content_type="text/html"),
+        "/b.xml.gz": Answer(b"not found", status=404, content_type="text/plain"),
+    }
+    await crawl(crawler, pages, start=pages, concurrency=1)
+    assert found == [(200, "text/html"), "a", "a", (404, "text/plain")]
+
+
+async def test_a_compressed_file_of_xml_is_no_larger_than_allowed_and_a_damaged_one_is_an_error(crawl):
+    crawler, errors = Collector(max_body_size=1000), []
+    crawler.on_error(lambda response, error: errors.append(f"{response.url.rpartition('/')[2]} {error}"))
+    crawler.on_xml("//a", lambda element: None)
+    pages = {
+        "/bomb.xml.gz": Answer(gzip.compress(b"<a>" + bytes(5000)), content_type="application/gzip"),
+        "/cut.xml.gz": Answer(PACKED[:-9], content_type="application/gzip"),
+    }
+    ran = await crawl(crawler, pages, start=pages, concurrency=1, max_retries=0)
+    assert [error.partition(":")[0] for error in errors] == [
+        "bomb.xml.gz the body exceeds the limit when its gzip coding is decoded",
+        "cut.xml.gz truncated gzip data",
+    ]
+    assert ran.counters.get("pages", 0) == 0
 
 
 async def test_a_detached_callback_is_not_called_again(crawl):

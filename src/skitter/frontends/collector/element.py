@@ -265,10 +265,7 @@ class Query(ABC):
 
     def value(self, found: Selector) -> str | None:
         """Return the text of a field, or ``None`` if nothing is found."""
-        if self.attr:
-            text = found.attrib.get(self.attr)
-        else:
-            text = found.text_content()
+        text = found.attrib.get(self.attr) if self.attr else found.text_content()
         if text is None:
             return None
         if self.regex:

@@ -15,7 +15,7 @@ from skitter.errors import NoSeeds, RetryRequest, SpiderError, StatusError
 from skitter.frontends.collector.element import Element, XmlElement, select_xpath
 from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
-from skitter.frontends.collector.response import CollectorResponse
+from skitter.frontends.collector.response import CollectorResponse, xml_file
 from skitter.html.selector import Selector
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
@@ -169,14 +169,15 @@ class CollectorSpider(Spider):
 
     async def _collect(self, member: Collector, response: Response) -> list[Any]:
         """Run the callbacks of a page, and return their results."""
+        assert response.request is not None
+        response = await xml_file(response, response.request.max_body or self.settings.max_body)
         page = _Page(member, response)
         with self.group.callbacks_of(page.request):
             await page.run()
         results = page.close()
         if self.group.storage is not None:
-            assert response.request is not None
             results = await self.group.storage.unvisited(results)
-            await self.group.storage.mark(response.request)
+            await self.group.storage.mark(page.request.request)
         return results
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
