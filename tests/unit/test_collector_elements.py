@@ -302,6 +302,9 @@ NESTED = b"<div id=a><div id=b><p>x</p></div><p>y</p></div><p>z</p>"
         (" > div > p", ["x"]),
         ("div:contains(x)", ["x"]),
         ("div p", ["x", "y"]),
+        ("body p", ["x", "y"]),
+        ("body > div > div p", ["x"]),
+        ("body p:contains(y)", ["y"]),
     ],
 )
 def test_the_methods_of_an_element_search_below_it_as_in_colly(query, texts):

@@ -487,6 +487,37 @@ def test_a_selector_shows_itself():
     assert repr(page.css("b")) == "[]"
 
 
+@on_both_engines
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("main p", ["<p>1</p>"]),
+        ("main > div > p", ["<p>1</p>"]),
+        ("p + b", ["<b>2</b>"]),
+        ("h1 ~ div b", ["<b>2</b>"]),
+        ("main p:contains('1'), div b", ["<p>1</p>", "<b>2</b>"]),
+        ("main b::text", []),
+        ("div b::text", ["2"]),
+        ("> b", ["<b>2</b>"]),
+        ("div", []),
+        ("div div:has(p), nav p", []),
+    ],
+)
+def test_descendants_match_by_their_place_on_the_whole_page(engine, query, found):
+    page = Selector("<main><h1>0</h1><div><p>1</p><b>2</b></div><p>3</p></main>", engine=engine)
+    assert page.css("div")[0].descendants(query).getall() == found
+
+
+def test_descendants_of_xml_and_of_a_value_match_by_their_place_in_it():
+    element = parsel_backed_selector("<a><b><c>1</c></b></a>", "xml").css("b")[0]
+    assert [element.descendants(query).getall() for query in ("c", "b c", "b")] == [
+        ["<c>1</c>"],
+        ["<c>1</c>"],
+        [],
+    ]
+    assert Selector("<p id=x>1").css("p::attr(id)")[0].descendants("> p").getall() == []
+
+
 def test_the_root_of_a_page_is_the_same_as_its_element_and_no_value_is():
     page, other = Selector("<p id=a>x</p>"), Selector("<p id=a>x</p>")
     (root,), (element,), (value,) = page.css("html"), page.css("p"), page.css("p::attr(id)")

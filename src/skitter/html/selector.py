@@ -466,6 +466,28 @@ class Selector:
         """
         return self.run(compile_css(query))
 
+    def descendants(self, query: str) -> SelectorList:
+        """Select by CSS the descendants that match a query by their place on the page, as ``querySelectorAll`` of browsers does.
+
+        ``body a`` finds the links in an element, although ``body`` is outside of it. :meth:`css` requires all parts of a
+        query to be in the element, and also finds the element itself. A query may begin with ``>``: ``> a`` finds children.
+        """
+        query = _from_scope(query)
+        compiled = compile_css(query)
+        if query.startswith(":scope") or compiled.take is not _ELEMENT:
+            return self._below(query)
+        engine = self._page.engine
+        if compiled.scoped is not None:
+            return _ElementList(self._page, engine.select(self._node, compiled.native))
+        inside = {engine.key(node) for node in engine.select(self._node, "*")}
+        everywhere = _of_node(self._page, self._page.root).run(compiled)
+        return SelectorList(found for found in everywhere if engine.key(found._node) in inside)  # noqa: SLF001 - of the same class
+
+    def _below(self, query: str) -> SelectorList:
+        """Return what :meth:`css` finds, without the element itself."""
+        found = self.css(query)
+        return found[1:] if len(found) and self.is_same(found[0]) else found
+
     def run(self, query: CssQuery) -> SelectorList:
         """Select by a compiled CSS query."""
         nodes = self._matches(query)
@@ -669,6 +691,11 @@ class ElementSelector(Selector):
     __init__ = object.__init__
 
 
+def _from_scope(query: str) -> str:
+    """Return a query that may begin with ``>`` as valid CSS."""
+    return f":scope {query}" if query.lstrip().startswith(">") else query
+
+
 def _of_node(page: ParsedHtml, node: Any) -> Selector:
     selector: Selector = ElementSelector()
     selector._page = page  # noqa: SLF001 - of this module
@@ -794,6 +821,9 @@ class _Value(Selector):
         del namespaces, variables
         return ValueList([self._value] if query.strip() == "." else [], _Value)
 
+    def descendants(self, query: str) -> SelectorList:
+        return self.run(compile_css(_from_scope(query)))
+
     def is_same(self, other: Selector) -> bool:
         """Return whether another selector is this object, because a value has no position on a page."""
         return other is self
@@ -854,6 +884,9 @@ class _ParselAdapter(Selector):
 
     def __init__(self, inner: parsel.Selector) -> None:
         self._inner = inner
+
+    def descendants(self, query: str) -> SelectorList:
+        return self._below(_from_scope(query))
 
     def run(self, query: CssQuery) -> SelectorList:
         inner = self._inner

@@ -179,7 +179,7 @@ class Element:
         return unmarshal(self.selector, model, fields)
 
     def _find(self, query: str) -> SelectorList:
-        return _find_css(self.selector, query)
+        return self.selector.descendants(query)
 
     def _attribute(self, selector: Selector, name: str) -> str | None:
         return selector.attrib.get(name)
@@ -223,12 +223,6 @@ class XmlElement(Element):
 def select_xpath(selector: Selector, query: str) -> SelectorList:
     """Select by XPath. On an XML page, names without a prefix match in any namespace, as in Colly."""
     return selector.xpath(in_any_namespace(query) if selector.type == "xml" else query)
-
-
-def _find_css(selector: Selector, query: str) -> SelectorList:
-    """Return the matching descendants. A plain selector also tests its own element, and does not support ``> a``."""
-    found = selector.css(f":scope {query}" if query.lstrip().startswith(">") else query)
-    return found[1:] if len(found) and selector.is_same(found[0]) else found
 
 
 def _find_xpath(selector: Selector, query: str) -> SelectorList:
@@ -278,7 +272,7 @@ class Css(Query):
     """A CSS query of a field, which selects descendants of the element."""
 
     def _select(self, selector: Selector) -> SelectorList:
-        return _find_css(selector, self.query)
+        return selector.descendants(self.query)
 
 
 class XPath(Query):
