@@ -248,6 +248,20 @@ async def test_retry_fetches_the_page_again_and_drops_its_first_results(crawl):
     assert (ran.items, ran.site.counts["/"], ran.letters) == ([{"text": "ready"}], 3, {})
 
 
+async def test_a_retry_discards_changes_of_the_context_and_counts_the_attempt(crawl):
+    crawler, seen = Collector(), []
+
+    @crawler.on_response
+    def look(response):
+        seen.append((dict(response.ctx), response.request.request.retries))
+        response.ctx["seen"] = True
+        if not response.request.request.retries:
+            response.request.retry()
+
+    ran = await crawl(crawler, {"/": HTML})
+    assert (seen, ran.letters) == ([({}, 0), ({}, 1)], {})
+
+
 async def test_every_status_goes_to_the_callbacks_on_request(crawl):
     crawler, errors = Collector(parse_http_error_response=True), []
     crawler.on_html("p.a", lambda element: {"status": element.response.status})

@@ -295,9 +295,12 @@ class Collector:
                 "the collector keeps no cookies", remedy="remove disable_cookies", field="cookies"
             )
 
-    async def has_visited(self, url: str) -> bool:
-        """Return whether the URL is known to the job: queued, leased, done or failed. Only during a run."""
-        return await self.group.knows(Request(url))
+    async def has_visited(self, url: str | Request) -> bool:
+        """Return whether a URL or a request is known to the job: queued, leased, done or failed. Only during a run.
+
+        A URL means a GET request. For a form that was posted, pass ``Request.form(url, data)``.
+        """
+        return await self.group.knows(url if isinstance(url, Request) else Request(url))
 
     @property
     def _origin(self) -> CollectorRequest:
