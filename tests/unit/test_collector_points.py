@@ -229,9 +229,19 @@ async def test_on_error_receives_an_exception_of_a_callback(crawl):
     def broken(element):
         raise KeyError("colour")
 
-    crawler.on_error(lambda response, error: errors.append(type(error).__name__))
+    @crawler.on_error
+    def failed(response, error):
+        errors.append(
+            (
+                type(error).__name__,
+                response.status,
+                response.body == HTML.body,
+                response.css("p.a::text").get(),
+            )
+        )
+
     ran = await crawl(crawler, {"/": HTML})
-    assert errors == ["KeyError"]
+    assert errors == [("KeyError", 200, True, "one")]
     assert ran.letters["/"].startswith("callback: KeyError: 'colour'")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +27,12 @@ from skitter.worker.hooks import HookAction
 if TYPE_CHECKING:
     from skitter.frontends.collector.collector import Collector
     from skitter.worker.worker import Worker
+
+
+_failed_page: ContextVar[tuple[BaseException | None, Response]] = ContextVar(
+    "failed_page", default=(None, Response(""))
+)
+"""The last error of a callback in the task that processes a page, and its response, for ``on_error`` in the same task."""
 
 
 class CollectorSpider(Spider):
@@ -170,10 +177,15 @@ class CollectorSpider(Spider):
     async def _collect(self, member: Collector, response: Response) -> list[Any]:
         """Run the callbacks of a page, and return their results."""
         assert response.request is not None
-        response = await xml_file(response, response.request.max_body or self.settings.max_body)
-        page = _Page(member, response)
-        with self.group.callbacks_of(page.request):
-            await page.run()
+        try:
+            response = await xml_file(response, response.request.max_body or self.settings.max_body)
+            page = _Page(member, response)
+            with self.group.callbacks_of(page.request):
+                await page.run()
+        except Exception as error:
+            if member.callbacks.error:
+                _failed_page.set((error, response))
+            raise
         results = page.close()
         if self.group.storage is not None:
             results = await self.group.storage.unvisited(results)
@@ -182,9 +194,12 @@ class CollectorSpider(Spider):
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
         """Run the callbacks of a request that fails for good."""
-        response = error.response if isinstance(error, StatusError) else None
-        if response is None:
-            response = Response(request.url, 0, request=request)
+        if isinstance(error, StatusError):
+            response = error.response
+        else:
+            failed, response = _failed_page.get()
+            if failed is not error:
+                response = Response(request.url, 0, request=request)
         page = _Page(member, response)
         self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
         with self.group.callbacks_of(page.request):
