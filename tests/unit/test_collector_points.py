@@ -3,6 +3,7 @@
 import gzip
 import logging
 import threading
+from collections import Counter
 
 import pytest
 
@@ -339,8 +340,8 @@ async def test_html_and_errors_at_the_address_of_a_file_of_xml_stay_as_they_are(
         "/a.xml": Answer(b"<p>a", content_type="text/html"),
         "/b.xml.gz": Answer(b"not found", status=404, content_type="text/plain"),
     }
-    await crawl(crawler, pages, start=pages, concurrency=1)
-    assert found == [(200, "text/html"), "a", "a", (404, "text/plain")]
+    await crawl(crawler, pages, start=pages)
+    assert Counter(found) == {(200, "text/html"): 1, "a": 2, (404, "text/plain"): 1}
 
 
 async def test_a_compressed_file_of_xml_is_no_larger_than_allowed_and_a_damaged_one_is_an_error(crawl):
@@ -351,8 +352,8 @@ async def test_a_compressed_file_of_xml_is_no_larger_than_allowed_and_a_damaged_
         "/bomb.xml.gz": Answer(gzip.compress(b"<a>" + bytes(5000)), content_type="application/gzip"),
         "/cut.xml.gz": Answer(PACKED[:-9], content_type="application/gzip"),
     }
-    ran = await crawl(crawler, pages, start=pages, concurrency=1, max_retries=0)
-    assert [error.partition(":")[0] for error in errors] == [
+    ran = await crawl(crawler, pages, start=pages, max_retries=0)
+    assert sorted(errors) == [
         "bomb.xml.gz the body exceeds the limit when its gzip coding is decoded",
         "cut.xml.gz truncated gzip data",
     ]

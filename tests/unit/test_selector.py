@@ -487,6 +487,36 @@ def test_a_selector_shows_itself():
     assert repr(page.css("b")) == "[]"
 
 
+@pytest.mark.parametrize("kind", ["turbo", "lexbor", "xml"])
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("//b[ends-with(., 'one')]/@id", ["1"]),
+        ("//b[matches(., '^t.o$')]/@id", ["2"]),
+        ("//b[matches(@id, '[13]')]/@id", ["1"]),
+        ("matches('ABC', 'b', 'i')", ["1"]),
+        ("lower-case(//b)", ["the one"]),
+        ("upper-case(//b[2])", ["TWO"]),
+        ("replace(//b, '(o)(n)', '$2$1\\')", ["The no\\e"]),
+        ("replace('aXbx', 'x', '-', 'i')", ["a-b-"]),
+        ("string-join(//b/@id, ', ')", ["1, 2"]),
+        ("string-join(//b)", ["The onetwo"]),
+        ("string-join('a', '-')", ["a"]),
+    ],
+)
+def test_string_functions_of_xpath_2_work_on_html_and_xml(kind, query, found):
+    text = "<p><b id='1'>The one</b><b id='2'>two</b></p>"
+    engine = {"turbo": TURBO, "lexbor": LEXBOR}.get(kind)
+    page = parsel_backed_selector(text, "xml") if engine is None else Selector(text, engine=engine)
+    assert page.xpath(query).getall() == found
+
+
+@pytest.mark.parametrize("query", ["matches('a', '(')", "matches('a', 'a', 'q')", "ends-with('a')"])
+def test_an_invalid_call_of_such_a_function_is_an_error_of_the_query(query):
+    with pytest.raises(QueryError):
+        parsel_backed_selector("<a/>", "xml").xpath(query)
+
+
 @on_both_engines
 @pytest.mark.parametrize(
     ("query", "found"),

@@ -16,11 +16,12 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from re import Pattern
 from threading import RLock
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, final, overload
 
 from skitter.errors import PageTooComplex, QueryError, UsageError, with_article
@@ -81,9 +82,19 @@ _BREAK = object()
 
 def parsel_selector(**options: Any) -> parsel.Selector:
     """Return ``parsel.Selector(**options)``."""
-    import parsel  # noqa: PLC0415 - importing it takes 0.1 s, so it is imported on first use
+    selector: parsel.Selector = _load_parsel().Selector(**options)
+    return selector
 
-    return parsel.Selector(**options)
+
+@cache
+def _load_parsel() -> ModuleType:
+    """Import parsel on first use, which takes 0.1 s, and add the functions that queries on HTML pages have."""
+    import parsel  # noqa: PLC0415 - see above
+
+    from skitter.html.lxml_tree import register_functions  # noqa: PLC0415 - it imports lxml
+
+    register_functions()
+    return parsel
 
 
 def is_parsel(value: object) -> bool:
@@ -504,8 +515,9 @@ class Selector:
     ) -> SelectorList:
         """Select by XPath 1.0; ``$name`` in the query is replaced by the keyword argument ``name``.
 
-        The functions of EXSLT ``re:`` and ``set:`` and ``has-class()`` are available. ``table/tr`` also finds the rows in
-        the ``tbody`` that the HTML parser inserts. Raises :class:`~skitter.errors.QueryError` for a query that is not
+        The functions of EXSLT ``re:`` and ``set:``, ``has-class()``, and of XPath 2.0 ``ends-with()``, ``lower-case()``,
+        ``matches()``, ``replace()``, ``string-join()`` and ``upper-case()`` are available. ``table/tr`` also finds the rows
+        in the ``tbody`` that the HTML parser inserts. Raises :class:`~skitter.errors.QueryError` for a query that is not
         valid XPath.
         """
         try:

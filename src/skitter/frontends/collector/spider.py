@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lxml import etree
 
 from skitter.browsing import PLAIN_BROWSING, Browsing
-from skitter.errors import NoSeeds, RetryRequest, SpiderError, StatusError
+from skitter.errors import FetchError, NoSeeds, RetryRequest, SpiderError, StatusError
 from skitter.frontends.collector.element import Element, XmlElement, select_xpath
 from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
@@ -29,12 +28,6 @@ if TYPE_CHECKING:
     from skitter.worker.worker import Worker
 
 
-_failed_page: ContextVar[tuple[BaseException | None, Response]] = ContextVar(
-    "failed_page", default=(None, Response(""))
-)
-"""The last error of a callback in the task that processes a page, and its response, for ``on_error`` in the same task."""
-
-
 class CollectorSpider(Spider):
     """Base of the spider class that is created for a collector.
 
@@ -48,6 +41,8 @@ class CollectorSpider(Spider):
         super().__init__()
         self._visits = visits
         self._arguments = arguments
+        self._failed_pages: dict[int, tuple[BaseException, Response]] = {}
+        """Pages whose callbacks have failed, until ``on_error`` is called. The ids of their errors are unique as long as the errors exist."""
         self._each_has_bounds = not self.group.share_bounds
         for member in self.group.members.values():
             setattr(self, member.callback or "parse", partial(self._collect, member))
@@ -183,8 +178,8 @@ class CollectorSpider(Spider):
             with self.group.callbacks_of(page.request):
                 await page.run()
         except Exception as error:
-            if member.callbacks.error:
-                _failed_page.set((error, response))
+            if member.callbacks.error and _is_final(error, response):
+                self._failed_pages[id(error)] = error, response
             raise
         results = page.close()
         if self.group.storage is not None:
@@ -197,9 +192,8 @@ class CollectorSpider(Spider):
         if isinstance(error, StatusError):
             response = error.response
         else:
-            failed, response = _failed_page.get()
-            if failed is not error:
-                response = Response(request.url, 0, request=request)
+            no_response = Response(request.url, 0, request=request)
+            _, response = self._failed_pages.pop(id(error), (error, no_response))
         page = _Page(member, response)
         self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
         with self.group.callbacks_of(page.request):
@@ -283,6 +277,12 @@ class _Page:
 
     def _continues(self) -> bool:
         return not (self.request.aborted or self.request.wants_retry)
+
+
+def _is_final(error: Exception, response: Response) -> bool:
+    """Return whether an error of a callback is passed to ``on_error`` next, without a retry and not replaced by another error."""
+    is_page_lost = response.open_page is not None and response.open_page.failure is not None
+    return not isinstance(error, (FetchError, RetryRequest)) and not is_page_lost
 
 
 def _runner_of(group: CollectorGroup) -> CallbackRunner:
