@@ -344,7 +344,7 @@ async def test_html_and_errors_at_the_address_of_a_file_of_xml_stay_as_they_are(
     assert Counter(found) == {(200, "text/html"): 1, "a": 2, (404, "text/plain"): 1}
 
 
-async def test_a_compressed_file_of_xml_is_no_larger_than_allowed_and_a_damaged_one_is_an_error(crawl):
+async def test_a_compressed_file_of_xml_fails_if_it_is_too_large_or_damaged(crawl):
     crawler, errors = Collector(max_body_size=1000), []
     crawler.on_error(lambda response, error: errors.append(f"{response.url.rpartition('/')[2]} {error}"))
     crawler.on_xml("//a", lambda element: None)
