@@ -538,6 +538,21 @@ def test_descendants_match_by_their_place_on_the_whole_page(engine, query, found
     assert page.css("div")[0].descendants(query).getall() == found
 
 
+@on_both_engines
+def test_descendants_and_matches_notice_that_an_element_was_dropped(engine):
+    page = Selector("<div><i>x</i><p>a</p></div><div><p>b</p></div>", engine=engine)
+    first, second = page.css("div")
+    with_i = "div:has(i) p:contains('a')"
+    assert (first.descendants(with_i).getall(), second.descendants(with_i).getall()) == (["<p>a</p>"], [])
+    assert (first.matches("div:has(i):contains('a')"), second.matches("div:has(i):contains('a')")) == (
+        True,
+        False,
+    )
+    page.css("i").drop()
+    assert first.descendants(with_i).getall() == []
+    assert not first.matches("div:has(i):contains('a')")
+
+
 def test_descendants_of_xml_and_of_a_value_match_by_their_place_in_it():
     element = parsel_backed_selector("<a><b><c>1</c></b></a>", "xml").css("b")[0]
     assert [element.descendants(query).getall() for query in ("c", "b c", "b")] == [

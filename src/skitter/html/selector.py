@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
@@ -123,7 +123,7 @@ class ParsedHtml:
     Raises :class:`~skitter.html.limits.TakesLong` after ``max_seconds`` of CPU time; ``None``: without such a limit.
     """
 
-    __slots__ = ("_lxml_tree", "base_url", "document", "engine", "memory", "namespaces", "root")
+    __slots__ = ("_lxml_tree", "_matches", "base_url", "document", "engine", "memory", "namespaces", "root")
 
     def __init__(
         self, text: str, engine: Engine, base_url: str, max_memory: int | None, max_seconds: float | None
@@ -153,6 +153,16 @@ class ParsedHtml:
         self.base_url = base_url
         self.namespaces: dict[str, str] = {}
         self._lxml_tree: LxmlTree | None = None
+        self._matches: dict[str, frozenset[Hashable]] = {}
+
+    def keys_of_matches(self, query: CssQuery) -> frozenset[Hashable]:
+        """Return the keys of all elements that a query matches. They are kept for the queries of other elements."""
+        keys = self._matches.get(query.source)
+        if keys is None:
+            found = _of_node(self, self.root).run(query)
+            keys = frozenset(self.engine.key(selector._node) for selector in found)  # noqa: SLF001 - of this module
+            self._matches[query.source] = keys
+        return keys
 
     def lxml_copy_of(self, node: Any) -> tuple[LxmlTree, Any]:
         """Return the copy of a node in lxml, after the tree that contains it. The copy of this document is created on first use."""
@@ -169,6 +179,7 @@ class ParsedHtml:
         """Remove a node from the document."""
         self.engine.remove(node)
         self._lxml_tree = None
+        self._matches.clear()
 
     def xpath(
         self, node: Any, query: str, namespaces: Mapping[str, str] | None, variables: dict[str, Any]
@@ -490,9 +501,9 @@ class Selector:
         engine = self._page.engine
         if compiled.scoped is not None:
             return _ElementList(self._page, engine.select(self._node, compiled.native))
-        inside = {engine.key(node) for node in engine.select(self._node, "*")}
-        everywhere = _of_node(self._page, self._page.root).run(compiled)
-        return SelectorList(found for found in everywhere if engine.key(found._node) in inside)  # noqa: SLF001 - of the same class
+        matches = self._page.keys_of_matches(compiled)
+        nodes = [node for node in engine.select(self._node, "*") if engine.key(node) in matches]
+        return _ElementList(self._page, nodes)
 
     def _below(self, query: str) -> SelectorList:
         """Return what :meth:`css` finds, without the element itself."""
@@ -663,9 +674,7 @@ class Selector:
         engine = self._page.engine
         if compiled.scoped is not None:
             return engine.matches(self._node, compiled.native)
-        key = engine.key(self._node)
-        everywhere = _of_node(self._page, self._page.root).run(compiled)
-        return any(engine.key(found._node) == key for found in everywhere)  # noqa: SLF001 - of the same class
+        return engine.key(self._node) in self._page.keys_of_matches(compiled)
 
     def is_same(self, other: Selector) -> bool:
         """Return whether another selector represents the same node of the same page."""
