@@ -123,6 +123,40 @@ SETTINGS = {
 }
 """What to write instead of a setting of Scrapy."""
 
+_SERVER = "name the server in the option --frontier, such as redis://HOST:PORT/DATABASE"
+_SEED_TYPE = "remove it: the type of the key decides"
+_KEYS = "remove it: all keys of a job begin with skitter:{JOB}:"
+SCRAPY_REDIS_SETTINGS = {
+    "DUPEFILTER_DEBUG": "remove it: `skitter stats JOB refused/` shows how many requests were refused, and why",
+    "DUPEFILTER_KEY": _KEYS,
+    "MAX_IDLE_TIME_BEFORE_CLOSE": "write wait_for_seeds, in seconds; True waits without end, as 0 does there",
+    "REDIS_DB": _SERVER,
+    "REDIS_DECODE_RESPONSES": "remove it",
+    "REDIS_ENCODING": "remove it: seeds are UTF-8; make_request_from_data of the spider receives others as bytes",
+    "REDIS_HOST": _SERVER,
+    "REDIS_ITEMS_KEY": "write -o 'redis://HOST:PORT/DATABASE/%(spider)s:items'",
+    "REDIS_ITEMS_SERIALIZER": "add ?serializer=MODULE:FUNCTION to the output",
+    "REDIS_KEY_CHECK_INTERVAL": "remove it: the first of the seed_keys with elements is used for each batch",
+    "REDIS_PARAMS": _SERVER,
+    "REDIS_PORT": _SERVER,
+    "REDIS_START_URLS_AS_SET": _SEED_TYPE,
+    "REDIS_START_URLS_AS_ZSET": _SEED_TYPE,
+    "REDIS_START_URLS_BATCH_SIZE": "remove it: workers take seeds in batches while the queue is short",
+    "REDIS_START_URLS_KEY": "write seed_keys",
+    "REDIS_URL": _SERVER,
+    "SCHEDULER_DUPEFILTER_CLASS": "write seen_filter",
+    "SCHEDULER_DUPEFILTER_KEY": _KEYS,
+    "SCHEDULER_FLUSH_ON_START": "use the option --fresh",
+    "SCHEDULER_IDLE_BEFORE_CLOSE": "write wait_for_seeds, in seconds",
+    "SCHEDULER_PERSIST": "remove it: a job is kept until it is started with --fresh",
+    "SCHEDULER_QUEUE_CLASS": "write queue_order",
+    "SCHEDULER_QUEUE_KEY": _KEYS,
+    "SCHEDULER_SERIALIZER": "remove it: requests are stored as MessagePack",
+    "STATS_CLASS": "remove it: `skitter stats JOB` shows the counters of all workers",
+    "STATS_KEY": _KEYS,
+}
+"""What to write instead of a setting of Scrapy-Redis."""
+
 COMMANDS = {
     "bench": "run `skitter demo`, or `make bench` in the clone",
     "edit": "open the file of the spider in an editor",
@@ -167,10 +201,13 @@ ATTRIBUTES = {
     "http_user": "use the setting credentials",
     "make_requests_from_url": "define async def start(self)",
     "max_concurrent_requests": "use the setting concurrency_per_slot",
+    "max_idle_time": "use the setting wait_for_seeds",
     "parse_start_url": "name the method parse; the rules apply to its pages as well",
     "process_item": "define the hook before_save(self, response, items)",
-    "redis_batch_size": "use the setting seed_keys",
+    "redis_batch_size": SCRAPY_REDIS_SETTINGS["REDIS_START_URLS_BATCH_SIZE"],
+    "redis_encoding": SCRAPY_REDIS_SETTINGS["REDIS_ENCODING"],
     "redis_key": "use the setting seed_keys",
+    "redis_key_check_interval": SCRAPY_REDIS_SETTINGS["REDIS_KEY_CHECK_INTERVAL"],
     "settings": "name it custom_settings; skitter replaces settings by the settings of the job",
     "start_url": "name it start_urls, and write a list",
     "update_settings": "set custom_settings",

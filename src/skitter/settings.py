@@ -22,7 +22,7 @@ from skitter._utils.patterns import compile_pattern
 from skitter._version import VERSION
 from skitter.browsing import WaitUntil
 from skitter.errors import SettingsError, close_names
-from skitter.foreign_names import CRAWLEE_SETTINGS, SETTINGS
+from skitter.foreign_names import CRAWLEE_SETTINGS, SCRAPY_REDIS_SETTINGS, SETTINGS
 from skitter.html.limits import DEFAULT_MEMORY
 from skitter.politeness import HostLimits, LimitRule, Politeness, SlotUnit
 from skitter.queues import NAME_RULE, is_queue_name
@@ -973,7 +973,7 @@ def convert(name: str, value: Any) -> Any:
 
 
 def _remedy_for_unknown(name: str) -> str:
-    if remedy := SETTINGS.get(name) or CRAWLEE_SETTINGS.get(name):
+    if remedy := SETTINGS.get(name) or SCRAPY_REDIS_SETTINGS.get(name) or CRAWLEE_SETTINGS.get(name):
         return remedy
     if near := close_names(name.lower(), declarations(Settings), cutoff=0.9 if name.isupper() else 0.6):
         return f"did you mean {near[0]}?"

@@ -349,6 +349,18 @@ def test_the_guide_for_scrapy_users_has_every_setting_that_a_run_recognises():
     assert listed - foreign_names.SETTINGS.keys() == set()
 
 
+def test_the_guide_for_users_of_scrapy_redis_has_every_setting_that_a_run_recognises():
+    text = (DOCS / "guides" / "scrapy-redis.md").read_text()
+    assert [name for name in foreign_names.SCRAPY_REDIS_SETTINGS if f"`{name}`" not in text] == []
+    listed = {
+        name
+        for row in text.partition("## Names")[2].splitlines()
+        if row.startswith("| `")
+        for name in re.findall(r"`([A-Z]+_[A-Z_]+)`", row.split("|")[1])
+    }
+    assert listed - {*foreign_names.SCRAPY_REDIS_SETTINGS, *foreign_names.SETTINGS} == set()
+
+
 def test_the_guide_for_scrapy_users_has_every_key_of_meta_that_a_run_points_out():
     text = (DOCS / "guides" / "scrapy.md").read_text()
     assert set(re.findall(r'`meta\["(\w+)"\]`', text)) == {*foreign_names.META, *foreign_names.META_VALUES}

@@ -215,19 +215,21 @@ async def test_seeds_of_scrapy_redis_are_read_as_there_and_each_is_crawled(begin
         "http://a.test/3",
         "http://a.test/3",
         '{"uri": "http://a.test/4"}',
+        '{"url": "http://a.test/5", "meta": null}',
     ]
     await ask.lpush(KEYS[0], *seeds)
     batch = await frontier.seed_keys.take("w", 9)
     await ExternalSeedReader(frontier.seed_keys, gatherer(), "w", seed_format="scrapy-redis").settle(batch)
     leases = (await frontier.lease("w", 9)).leases
     requests = [decode_request(lease.url, lease.record) for lease in leases]
-    assert [request.cookies for request in requests] == [{}, {"sid": "x"}, {}, {}, {}]
+    assert [request.cookies for request in requests] == [{}, {"sid": "x"}, {}, {}, {}, {}]
     assert [(request.url, request.method, request.body, request.meta) for request in requests] == [
         ("http://a.test/1?url_cookie_key=fertxsas", "GET", b"", {"job-id": "123xsd"}),
         ("http://a.test/0?tag=a&tag=b", "GET", b"", {"page": 1}),
         ("http://a.test/2?a=1", "POST", b"name=ann&age=7", {}),
         ("http://a.test/3", "GET", b"", {}),
         ("http://a.test/3", "GET", b"", {}),
+        ("http://a.test/5", "GET", b"", {}),
     ]  # fmt: skip
     (letter,) = await frontier.dead_letters.list()
     assert letter.error == "seed: the seed has no url"

@@ -64,7 +64,10 @@ def test_children_by_css(book):
 
 
 def test_children_by_xpath(xml_book):
-    assert xml_book.child_text(".//span") == "a b"
+    assert (xml_book.child_text(".//span"), xml_book.child_text("//none")) == (
+        "a",
+        "",
+    )  # the first one, as in Colly
     assert xml_book.child_texts(".//span/text()") == ["a", "b"]
     assert xml_book.child_attr("h3/a", "title") == "A title"
     assert xml_book.child_attrs(".//span", "class") == ["tag", "tag"]
@@ -299,6 +302,9 @@ NESTED = b"<div id=a><div id=b><p>x</p></div><p>y</p></div><p>z</p>"
         (" > div > p", ["x"]),
         ("div:contains(x)", ["x"]),
         ("div p", ["x", "y"]),
+        ("body p", ["x", "y"]),
+        ("body > div > div p", ["x"]),
+        ("body p:contains(y)", ["y"]),
     ],
 )
 def test_the_methods_of_an_element_search_below_it_as_in_colly(query, texts):
@@ -311,6 +317,36 @@ def test_the_methods_of_an_element_search_below_it_as_in_colly(query, texts):
         found: Annotated[list[str], Css(query)]
 
     assert element.unmarshal(Texts) == Texts(texts)
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("(//p)[1]", ["y"]),
+        ("(//p)[last()] | //b", ["y", "c"]),
+        ("p[count(//p) = 2]", ["y"]),  # a path in a predicate begins at the page
+        ("concat(//b, '//p')", ["c//p"]),
+        ("//p/..", ["yc"]),
+        ("/ | /b", ["yc", "c"]),
+        ("string(/)", ["yc"]),
+    ],
+)
+def test_every_path_of_an_xpath_query_begins_at_the_element_as_in_colly(query, texts):
+    response = response_of(b"<p>x</p><div id=a><p>y</p><b>c</b></div>")
+    element = XmlElement(response, response.xpath("//div")[0], 0)
+    assert [text.replace("\n", "") for text in element.child_texts(query)] == texts
+    assert element.child_text(query).replace("\n", "") == texts[0]
+
+
+def test_a_model_and_an_element_read_the_same_text():
+    response = response_of(b"<ul><li>a</li><li>b</li></ul>")
+
+    @dataclass
+    class Texts:
+        whole: Annotated[str, Css("ul")]
+
+    element = Element(response, response.css("body")[0], 0)
+    assert element.unmarshal(Texts).whole == element.child_text("ul") == "a\nb"
 
 
 FEED = b"""<feed xmlns="urn:a" xmlns:m="urn:m" xmlns:x="urn:x"><title>F</title><entry><title>A</title>

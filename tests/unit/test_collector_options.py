@@ -1,11 +1,15 @@
 """CollectorOptions, set in code and by environment variables."""
 
+import re
+
 import pytest
 
-from skitter import Collector
+from skitter import Collector, Settings
 from skitter.errors import SettingsError, UsageError
 from skitter.frontends.collector.options import (
     CLONE_OPTIONS,
+    METHODS_OF_COLLY,
+    OPTION_NAMES,
     OPTIONS_OF_COLLY,
     CollectorOptions,
     read_options,
@@ -107,3 +111,18 @@ def test_an_option_cannot_be_set_as_an_attribute_where_it_would_have_no_effect()
     crawler.name = "books"
     crawler.note = "an attribute of a subclass"
     assert crawler.name == "books"
+
+
+def test_a_method_of_colly_that_is_missing_is_an_error_that_names_what_to_use():
+    crawler = Collector()
+    for name, remedy in METHODS_OF_COLLY.items():
+        with pytest.raises(AttributeError, match="a collector has no attribute") as caught:
+            getattr(crawler, name)
+        assert str(caught.value).endswith(f"{name!r}; {remedy}")
+        for option in re.findall(r"Collector\((?!settings|debugger)(\w+)=", remedy):
+            assert option in OPTION_NAMES
+        for setting in re.findall(r"'(\w+)': ", remedy):
+            assert setting in Settings.__struct_fields__
+    with pytest.raises(AttributeError) as caught:
+        _ = crawler.on_htm
+    assert (str(caught.value), caught.value.name) == ("a collector has no attribute 'on_htm'", "on_htm")

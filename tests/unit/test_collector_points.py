@@ -1,7 +1,9 @@
 """Collector: callbacks of a request, their effects and their order."""
 
+import gzip
 import logging
 import threading
+from collections import Counter
 
 import pytest
 
@@ -228,9 +230,19 @@ async def test_on_error_receives_an_exception_of_a_callback(crawl):
     def broken(element):
         raise KeyError("colour")
 
-    crawler.on_error(lambda response, error: errors.append(type(error).__name__))
+    @crawler.on_error
+    def failed(response, error):
+        errors.append(
+            (
+                type(error).__name__,
+                response.status,
+                response.body == HTML.body,
+                response.css("p.a::text").get(),
+            )
+        )
+
     ran = await crawl(crawler, {"/": HTML})
-    assert errors == ["KeyError"]
+    assert errors == [("KeyError", 200, True, "one")]
     assert ran.letters["/"].startswith("callback: KeyError: 'colour'")
 
 
@@ -245,6 +257,20 @@ async def test_retry_fetches_the_page_again_and_drops_its_first_results(crawl):
 
     ran = await crawl(crawler, {"/": (Answer(b"wait"), Answer(b"wait"), Answer(b"ready"))})
     assert (ran.items, ran.site.counts["/"], ran.letters) == ([{"text": "ready"}], 3, {})
+
+
+async def test_a_retry_discards_changes_of_the_context_and_counts_the_attempt(crawl):
+    crawler, seen = Collector(), []
+
+    @crawler.on_response
+    def look(response):
+        seen.append((dict(response.ctx), response.request.request.retries))
+        response.ctx["seen"] = True
+        if not response.request.request.retries:
+            response.request.retry()
+
+    ran = await crawl(crawler, {"/": HTML})
+    assert (seen, ran.letters) == ([({}, 0), ({}, 1)], {})
 
 
 async def test_every_status_goes_to_the_callbacks_on_request(crawl):
@@ -280,6 +306,58 @@ async def test_xml_is_for_xpath_and_html_for_both(crawl):
         {"attribute": "1", "name": ""},
         {"attribute": "2", "name": ""},
     ]
+
+
+PACKED = gzip.compress(XML.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/sitemap.xml", Answer(XML.body, content_type="text/plain")),
+        ("/SITEMAP.XML?page=1", Answer(XML.body, content_type="application/octet-stream")),
+        ("/sitemap.xml.gz", Answer(PACKED, content_type="application/x-gzip")),
+        ("/sitemap.xml.gz", Answer(PACKED, content_type="application/xml")),
+        ("/sitemap.xml.gz", Answer(XML.body, content_type="text/plain")),
+    ],
+)
+async def test_a_file_of_xml_is_decompressed_and_read_as_xml_whatever_the_server_calls_it(
+    crawl, path, answer
+):
+    crawler, found = Collector(), []
+    crawler.on_xml("//item", lambda element: found.append((element.name, element.attr("id"))))
+    crawler.on_response(lambda response: found.append((response.body, response.text)))
+    await crawl(crawler, {path: answer}, start=[path])
+    assert found == [(XML.body, XML.body.decode()), ("item", "1"), ("item", "2")]
+
+
+async def test_html_and_errors_at_the_address_of_a_file_of_xml_stay_as_they_are(crawl):
+    crawler, found = Collector(parse_http_error_response=True), []
+    crawler.on_response(lambda response: found.append((response.status, response.headers["Content-Type"])))
+    crawler.on_html("p", lambda element: found.append(element.text))
+    crawler.on_xml("//p", lambda element: found.append(element.text))
+    pages = {
+        "/a.xml": Answer(b"<p>a", content_type="text/html"),
+        "/b.xml.gz": Answer(b"not found", status=404, content_type="text/plain"),
+    }
+    await crawl(crawler, pages, start=pages)
+    assert Counter(found) == {(200, "text/html"): 1, "a": 2, (404, "text/plain"): 1}
+
+
+async def test_a_compressed_file_of_xml_fails_if_it_is_too_large_or_damaged(crawl):
+    crawler, errors = Collector(max_body_size=1000), []
+    crawler.on_error(lambda response, error: errors.append(f"{response.url.rpartition('/')[2]} {error}"))
+    crawler.on_xml("//a", lambda element: None)
+    pages = {
+        "/bomb.xml.gz": Answer(gzip.compress(b"<a>" + bytes(5000)), content_type="application/gzip"),
+        "/cut.xml.gz": Answer(PACKED[:-9], content_type="application/gzip"),
+    }
+    ran = await crawl(crawler, pages, start=pages, max_retries=0)
+    assert sorted(errors) == [
+        "bomb.xml.gz the body exceeds the limit when its gzip coding is decoded",
+        "cut.xml.gz truncated gzip data",
+    ]
+    assert ran.counters.get("pages", 0) == 0
 
 
 async def test_a_detached_callback_is_not_called_again(crawl):

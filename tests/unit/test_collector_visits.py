@@ -335,6 +335,27 @@ async def test_has_visited_returns_whether_the_job_knows_a_url(crawl):
     assert {item["path"]: item["known"] for item in ran.items} == {"/": [True, False], "/b": [True, True]}
 
 
+async def test_has_visited_returns_whether_a_form_was_posted(crawl):
+    crawler = Collector()
+    form = {"name": "ann", "city": "K\u00f6ln"}
+
+    @crawler.on_response
+    async def look(response):
+        request, url = response.request, response.request.absolute_url("/form")
+        same = Request.form(url, form)
+        known = [await request.has_visited(same), await crawler.has_visited(same)]
+        known += [await crawler.has_visited(other) for other in (url, Request.form(url, {"name": "bob"}))]
+        yield {"known": known, "method": request.method}
+        if request.method == "GET":
+            request.post("/form", form)
+
+    ran = await crawl(crawler, {"/": [], "/form": []})
+    assert {item["method"]: item["known"] for item in ran.items} == {
+        "GET": [False] * 4,
+        "POST": [True, True, False, False],
+    }
+
+
 async def test_max_requests_stops_the_crawl(crawl):
     ran = await crawl(
         follower(), {"/": [f"/{n}" for n in range(50)], **{f"/{n}": [] for n in range(50)}}, max_pages=5

@@ -487,6 +487,82 @@ def test_a_selector_shows_itself():
     assert repr(page.css("b")) == "[]"
 
 
+@pytest.mark.parametrize("kind", ["turbo", "lexbor", "xml"])
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("//b[ends-with(., 'one')]/@id", ["1"]),
+        ("//b[matches(., '^t.o$')]/@id", ["2"]),
+        ("//b[matches(@id, '[13]')]/@id", ["1"]),
+        ("matches('ABC', 'b', 'i')", ["1"]),
+        ("lower-case(//b)", ["the one"]),
+        ("upper-case(//b[2])", ["TWO"]),
+        ("replace(//b, '(o)(n)', '$2$1\\')", ["The no\\e"]),
+        ("replace('aXbx', 'x', '-', 'i')", ["a-b-"]),
+        ("string-join(//b/@id, ', ')", ["1, 2"]),
+        ("string-join(//b)", ["The onetwo"]),
+        ("string-join('a', '-')", ["a"]),
+    ],
+)
+def test_string_functions_of_xpath_2_work_on_html_and_xml(kind, query, found):
+    text = "<p><b id='1'>The one</b><b id='2'>two</b></p>"
+    engine = {"turbo": TURBO, "lexbor": LEXBOR}.get(kind)
+    page = parsel_backed_selector(text, "xml") if engine is None else Selector(text, engine=engine)
+    assert page.xpath(query).getall() == found
+
+
+@pytest.mark.parametrize("query", ["matches('a', '(')", "matches('a', 'a', 'q')", "ends-with('a')"])
+def test_an_invalid_call_of_such_a_function_is_an_error_of_the_query(query):
+    with pytest.raises(QueryError):
+        parsel_backed_selector("<a/>", "xml").xpath(query)
+
+
+@on_both_engines
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("main p", ["<p>1</p>"]),
+        ("main > div > p", ["<p>1</p>"]),
+        ("p + b", ["<b>2</b>"]),
+        ("h1 ~ div b", ["<b>2</b>"]),
+        ("main p:contains('1'), div b", ["<p>1</p>", "<b>2</b>"]),
+        ("main b::text", []),
+        ("div b::text", ["2"]),
+        ("> b", ["<b>2</b>"]),
+        ("div", []),
+        ("div div:has(p), nav p", []),
+    ],
+)
+def test_descendants_match_by_their_place_on_the_whole_page(engine, query, found):
+    page = Selector("<main><h1>0</h1><div><p>1</p><b>2</b></div><p>3</p></main>", engine=engine)
+    assert page.css("div")[0].descendants(query).getall() == found
+
+
+@on_both_engines
+def test_descendants_and_matches_notice_that_an_element_was_dropped(engine):
+    page = Selector("<div><i>x</i><p>a</p></div><div><p>b</p></div>", engine=engine)
+    first, second = page.css("div")
+    with_i = "div:has(i) p:contains('a')"
+    assert (first.descendants(with_i).getall(), second.descendants(with_i).getall()) == (["<p>a</p>"], [])
+    assert (first.matches("div:has(i):contains('a')"), second.matches("div:has(i):contains('a')")) == (
+        True,
+        False,
+    )
+    page.css("i").drop()
+    assert first.descendants(with_i).getall() == []
+    assert not first.matches("div:has(i):contains('a')")
+
+
+def test_descendants_of_xml_and_of_a_value_match_by_their_place_in_it():
+    element = parsel_backed_selector("<a><b><c>1</c></b></a>", "xml").css("b")[0]
+    assert [element.descendants(query).getall() for query in ("c", "b c", "b")] == [
+        ["<c>1</c>"],
+        ["<c>1</c>"],
+        [],
+    ]
+    assert Selector("<p id=x>1").css("p::attr(id)")[0].descendants("> p").getall() == []
+
+
 def test_the_root_of_a_page_is_the_same_as_its_element_and_no_value_is():
     page, other = Selector("<p id=a>x</p>"), Selector("<p id=a>x</p>")
     (root,), (element,), (value,) = page.css("html"), page.css("p"), page.css("p::attr(id)")

@@ -27,6 +27,7 @@ from skitter.foreign_names import (
     MEMBERS,
     META,
     NAMES,
+    SCRAPY_REDIS_SETTINGS,
     SETTINGS,
     remedy_for,
     remedy_for_statement,
@@ -304,6 +305,8 @@ def test_a_rule_with_a_misspelt_method_is_refused_before_the_crawl(tmp_path):
         ("MAX_REQUESTS", "an attribute of the spider"),
         ("max_requests_per_crawl", "max_pages"),
         ("keep_alive", "wait_for_seeds"),
+        ("REDIS_URL", "--frontier,"),
+        ("MAX_IDLE_TIME_BEFORE_CLOSE", "wait_for_seeds,"),
     ],
 )
 def test_settings_of_scrapy_and_crawlee_are_translated(tmp_path, name, word):
@@ -314,8 +317,8 @@ def test_settings_of_scrapy_and_crawlee_are_translated(tmp_path, name, word):
 
 
 def test_every_translation_of_a_setting_names_one_that_exists():
-    for remedy in (*SETTINGS.values(), *CRAWLEE_SETTINGS.values()):
-        if remedy.startswith("write "):
+    for remedy in (*SETTINGS.values(), *CRAWLEE_SETTINGS.values(), *SCRAPY_REDIS_SETTINGS.values()):
+        if remedy.startswith("write ") and not remedy.startswith("write -o "):
             assert hasattr(Settings(), remedy.split()[1].partition("=")[0].rstrip(",")), remedy
     with pytest.raises(SettingsError):
         build_settings({"UNKNOWN_TO_ALL": 1})
@@ -324,6 +327,7 @@ def test_every_translation_of_a_setting_names_one_that_exists():
 class Ported(Spider):
     start_urls = ("http://127.0.0.1:9/",)
     redis_key = "x"
+    max_idle_time = 60
     http_user = "ann"
 
     def process_item(self, item):
@@ -337,6 +341,7 @@ def test_names_of_scrapy_that_are_never_used_are_known():
     assert [name for name, _ in unused_attributes(Ported)] == [
         "closed",
         "http_user",
+        "max_idle_time",
         "process_item",
         "redis_key",
     ]
@@ -711,6 +716,7 @@ def test_an_error_about_a_name_of_scrapy_or_crawlee_says_what_to_write_instead(s
         ("from scrapy.spiders.crawl import CrawlSpider, Rule", "with the same rules"),
         ("from scrapy.utils.project import nothing_known", "self.settings"),
         ("import scrapy.signals", "hooks"),
+        ("from scrapy_redis.spiders import RedisSpider", "seed_keys"),
     ],
 )
 def test_an_import_of_scrapy_says_what_to_import_instead(statement, remedy):
@@ -728,11 +734,15 @@ def test_without_scrapy_the_error_about_its_import_says_what_to_import(tmp_path,
     monkeypatch.setitem(sys.modules, "scrapy", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "scrapy.loader", raising=False)
     (tmp_path / "ported.py").write_text("from scrapy.loader import ItemLoader\n")
+    (tmp_path / "shared.py").write_text("from scrapy_redis.spiders import RedisSpider\n")
     monkeypatch.syspath_prepend(tmp_path)
     for name in (str(tmp_path / "ported.py"), "ported:Own"):
         with pytest.raises(SpiderError) as caught:
             load_spider_class(name)
         assert "import it from itemloaders" in caught.value.remedy
+    with pytest.raises(SpiderError) as caught:
+        load_spider_class(str(tmp_path / "shared.py"))
+    assert "write Spider, with the setting seed_keys" in caught.value.remedy
 
 
 def test_all_unknown_settings_are_named_at_once():

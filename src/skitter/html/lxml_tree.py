@@ -3,12 +3,17 @@
 The copy has the same structure, and each element of one tree is mapped to its counterpart in the other. Copying takes
 about 5 µs per element. The copy is used for ``Selector.root``, for XPath on the fallback engine, and for XPath functions
 that the default engine lacks.
+
+:func:`register_functions` adds the string functions of XPath 2.0 that the default engine has, so that queries on XML pages
+have them as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from functools import partial
+from inspect import signature
 from typing import Any
 
 from lxml import etree
@@ -95,3 +100,76 @@ def _append_text(element: HtmlElement, last: HtmlElement | None, text: str) -> N
         element.text = (element.text or "") + text
     else:
         last.tail = (last.tail or "") + text
+
+
+_STRING = etree.XPath("string($value)")
+_FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL, "x": re.VERBOSE}
+
+
+def register_functions() -> None:
+    """Add the functions to all XPath queries of lxml in this process. A function that the user has registered is kept."""
+    functions = etree.FunctionNamespace(None)
+    for name, function in _FUNCTIONS.items():
+        if name not in functions:
+            functions[name] = partial(_call, name, function)
+
+
+def _call(name: str, function: Callable[..., Any], context: Any, *arguments: Any) -> Any:
+    """Call a function. Raises ValueError for a wrong number of arguments."""
+    try:
+        signature(function).bind(context, *arguments)
+    except TypeError as error:
+        raise ValueError(f"{name}(): {error}") from None
+    return function(context, *arguments)
+
+
+def _text(context: Any, value: Any) -> str:
+    """Return the string value of an argument: of its first node, or of a number or boolean."""
+    if isinstance(value, list) and value and isinstance(value[0], str):  # an attribute or a text
+        return str(value[0])
+    return str(_STRING(context.context_node, value=value))
+
+
+def _compile(context: Any, pattern: Any, flags: Any) -> re.Pattern[str]:
+    letters = _text(context, flags)
+    try:
+        return re.compile(_text(context, pattern), sum(_FLAGS[letter] for letter in set(letters)))
+    except (re.error, KeyError) as error:
+        raise ValueError(f"invalid regular expression: {error}") from None
+
+
+def _ends_with(context: Any, value: Any, end: Any) -> bool:
+    return _text(context, value).endswith(_text(context, end))
+
+
+def _lower_case(context: Any, value: Any) -> str:
+    return _text(context, value).lower()
+
+
+def _upper_case(context: Any, value: Any) -> str:
+    return _text(context, value).upper()
+
+
+def _matches(context: Any, value: Any, pattern: Any, flags: Any = "") -> bool:
+    return _compile(context, pattern, flags).search(_text(context, value)) is not None
+
+
+def _replace(context: Any, value: Any, pattern: Any, replacement: Any, flags: Any = "") -> str:
+    template = re.sub(r"\$(\d)", r"\\g<\1>", _text(context, replacement).replace("\\", "\\\\"))
+    return _compile(context, pattern, flags).sub(template, _text(context, value))
+
+
+def _string_join(context: Any, values: Any, separator: Any = "") -> str:
+    if not isinstance(values, list):
+        return _text(context, values)
+    return _text(context, separator).join(_text(context, [node]) for node in values)
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "ends-with": _ends_with,
+    "lower-case": _lower_case,
+    "matches": _matches,
+    "replace": _replace,
+    "string-join": _string_join,
+    "upper-case": _upper_case,
+}

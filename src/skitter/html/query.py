@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 from enum import Enum, auto
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -93,26 +94,59 @@ _BEFORE_OPERAND = frozenset(
 )
 
 
-@lru_cache(maxsize=1024)
-def in_any_namespace(xpath: str) -> str:
-    """Return an XPath query whose names without a prefix match in any namespace, as in CSS.
+class _Word(NamedTuple):
+    """A word of an XPath query."""
 
-    By the rules of XPath 1.0 (3.7), a name after an operand is an operator, and a name before ``(`` or ``::``
-    is a function or an axis.
+    text: str
+    is_operator: bool
+    after_operand: bool
+    following: str
+    """The next word that is not a space; empty at the end."""
+
+
+def _words(xpath: str) -> Iterator[_Word]:
+    """Yield the words of an XPath query, including spaces.
+
+    By the rules of XPath 1.0 (3.7), a name after an operand is an operator.
     """
     parts = re.findall(_WORD, xpath)
-    result = []
     after_operand = False
     for position, part in enumerate(parts):
-        if part.isspace():
-            result.append(part)
-            continue
+        following = next((other for other in parts[position + 1 :] if not other.isspace()), "")
         is_name = re.fullmatch(_PLAIN_NAME, part) is not None
         is_operator = after_operand and (is_name or part == "*")
-        after_operand = not is_operator and part not in _BEFORE_OPERAND
-        following = next((other for other in parts[position + 1 :] if not other.isspace()), "")
-        is_test = is_name and not is_operator and following not in {"(", "::"}
-        result.append(f"*[local-name()='{part}']" if is_test else part)
+        yield _Word(part, is_operator, after_operand, following)
+        if not part.isspace():
+            after_operand = not is_operator and part not in _BEFORE_OPERAND
+
+
+@lru_cache(maxsize=1024)
+def in_any_namespace(xpath: str) -> str:
+    """Return an XPath query whose names without a prefix match in any namespace, as in CSS."""
+    result = []
+    for word in _words(xpath):
+        is_name = re.fullmatch(_PLAIN_NAME, word.text) is not None
+        # A name before "(" or "::" is a function or an axis (XPath 1.0, 3.7).
+        is_test = is_name and not word.is_operator and word.following not in {"(", "::"}
+        result.append(f"*[local-name()='{word.text}']" if is_test else word.text)
+    return "".join(result)
+
+
+@lru_cache(maxsize=1024)
+def from_element(xpath: str) -> str:
+    """Return an XPath query whose paths that begin with ``/`` begin at the element, except in predicates.
+
+    ``(//a)[1] | /b`` becomes ``(.//a)[1] | ./b``.
+    """
+    result = []
+    depth = 0
+    for word in _words(xpath):
+        depth += {"[": 1, "]": -1}.get(word.text, 0)
+        begins_path = word.text in {"/", "//"} and not word.after_operand and not depth
+        if begins_path:
+            result.append(".")
+        is_whole_path = begins_path and word.text == "/" and not re.match(r"[\w@.*]", word.following)
+        result.append("" if is_whole_path else word.text)
     return "".join(result)
 
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from re import Pattern
 from threading import RLock
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, final, overload
 
 from skitter.errors import PageTooComplex, QueryError, UsageError, with_article
@@ -81,9 +82,19 @@ _BREAK = object()
 
 def parsel_selector(**options: Any) -> parsel.Selector:
     """Return ``parsel.Selector(**options)``."""
-    import parsel  # noqa: PLC0415 - importing it takes 0.1 s, so it is imported on first use
+    selector: parsel.Selector = _load_parsel().Selector(**options)
+    return selector
 
-    return parsel.Selector(**options)
+
+@cache
+def _load_parsel() -> ModuleType:
+    """Import parsel on first use, which takes 0.1 s, and add the functions that queries on HTML pages have."""
+    import parsel  # noqa: PLC0415 - see above
+
+    from skitter.html.lxml_tree import register_functions  # noqa: PLC0415 - it imports lxml
+
+    register_functions()
+    return parsel
 
 
 def is_parsel(value: object) -> bool:
@@ -112,7 +123,7 @@ class ParsedHtml:
     Raises :class:`~skitter.html.limits.TakesLong` after ``max_seconds`` of CPU time; ``None``: without such a limit.
     """
 
-    __slots__ = ("_lxml_tree", "base_url", "document", "engine", "memory", "namespaces", "root")
+    __slots__ = ("_lxml_tree", "_matches", "base_url", "document", "engine", "memory", "namespaces", "root")
 
     def __init__(
         self, text: str, engine: Engine, base_url: str, max_memory: int | None, max_seconds: float | None
@@ -142,6 +153,16 @@ class ParsedHtml:
         self.base_url = base_url
         self.namespaces: dict[str, str] = {}
         self._lxml_tree: LxmlTree | None = None
+        self._matches: dict[str, frozenset[Hashable]] = {}
+
+    def keys_of_matches(self, query: CssQuery) -> frozenset[Hashable]:
+        """Return the keys of all elements that a query matches. They are kept for the queries of other elements."""
+        keys = self._matches.get(query.source)
+        if keys is None:
+            found = _of_node(self, self.root).run(query)
+            keys = frozenset(self.engine.key(selector._node) for selector in found)  # noqa: SLF001 - of this module
+            self._matches[query.source] = keys
+        return keys
 
     def lxml_copy_of(self, node: Any) -> tuple[LxmlTree, Any]:
         """Return the copy of a node in lxml, after the tree that contains it. The copy of this document is created on first use."""
@@ -158,6 +179,7 @@ class ParsedHtml:
         """Remove a node from the document."""
         self.engine.remove(node)
         self._lxml_tree = None
+        self._matches.clear()
 
     def xpath(
         self, node: Any, query: str, namespaces: Mapping[str, str] | None, variables: dict[str, Any]
@@ -468,6 +490,28 @@ class Selector:
         """
         return self.run(compile_css(query))
 
+    def descendants(self, query: str) -> SelectorList:
+        """Select by CSS the descendants that match a query by their place on the page, as ``querySelectorAll`` of browsers does.
+
+        ``body a`` finds the links in an element, although ``body`` is outside of it. :meth:`css` requires all parts of a
+        query to be in the element, and also finds the element itself. A query may begin with ``>``: ``> a`` finds children.
+        """
+        query = _from_scope(query)
+        compiled = compile_css(query)
+        if query.startswith(":scope") or compiled.take is not _ELEMENT:
+            return self._below(query)
+        engine = self._page.engine
+        if compiled.scoped is not None:
+            return _ElementList(self._page, engine.select(self._node, compiled.native))
+        matches = self._page.keys_of_matches(compiled)
+        nodes = [node for node in engine.select(self._node, "*") if engine.key(node) in matches]
+        return _ElementList(self._page, nodes)
+
+    def _below(self, query: str) -> SelectorList:
+        """Return what :meth:`css` finds, without the element itself."""
+        found = self.css(query)
+        return found[1:] if len(found) and self.is_same(found[0]) else found
+
     def run(self, query: CssQuery) -> SelectorList:
         """Select by a compiled CSS query."""
         nodes = self._matches(query)
@@ -484,8 +528,9 @@ class Selector:
     ) -> SelectorList:
         """Select by XPath 1.0; ``$name`` in the query is replaced by the keyword argument ``name``.
 
-        The functions of EXSLT ``re:`` and ``set:`` and ``has-class()`` are available. ``table/tr`` also finds the rows in
-        the ``tbody`` that the HTML parser inserts. Raises :class:`~skitter.errors.QueryError` for a query that is not
+        The functions of EXSLT ``re:`` and ``set:``, ``has-class()``, and of XPath 2.0 ``ends-with()``, ``lower-case()``,
+        ``matches()``, ``replace()``, ``string-join()`` and ``upper-case()`` are available. ``table/tr`` also finds the rows
+        in the ``tbody`` that the HTML parser inserts. Raises :class:`~skitter.errors.QueryError` for a query that is not
         valid XPath.
         """
         try:
@@ -631,9 +676,7 @@ class Selector:
         engine = self._page.engine
         if compiled.scoped is not None:
             return engine.matches(self._node, compiled.native)
-        key = engine.key(self._node)
-        everywhere = _of_node(self._page, self._page.root).run(compiled)
-        return any(engine.key(found._node) == key for found in everywhere)  # noqa: SLF001 - of the same class
+        return engine.key(self._node) in self._page.keys_of_matches(compiled)
 
     def is_same(self, other: Selector) -> bool:
         """Return whether another selector represents the same node of the same page."""
@@ -669,6 +712,11 @@ class ElementSelector(Selector):
 
     # No argument is parsed. Calling such a class takes 40 % less time than object.__new__(Selector).
     __init__ = object.__init__
+
+
+def _from_scope(query: str) -> str:
+    """Return a query that may begin with ``>`` as valid CSS."""
+    return f":scope {query}" if query.lstrip().startswith(">") else query
 
 
 def _of_node(page: ParsedHtml, node: Any) -> Selector:
@@ -796,6 +844,9 @@ class _Value(Selector):
         del namespaces, variables
         return ValueList([self._value] if query.strip() == "." else [], _Value)
 
+    def descendants(self, query: str) -> SelectorList:
+        return self.run(compile_css(_from_scope(query)))
+
     def is_same(self, other: Selector) -> bool:
         """Return whether another selector is this object, because a value has no position on a page."""
         return other is self
@@ -856,6 +907,9 @@ class _ParselAdapter(Selector):
 
     def __init__(self, inner: parsel.Selector) -> None:
         self._inner = inner
+
+    def descendants(self, query: str) -> SelectorList:
+        return self._below(_from_scope(query))
 
     def run(self, query: CssQuery) -> SelectorList:
         inner = self._inner

@@ -180,8 +180,9 @@ def _module_of_file(path: Path) -> ModuleType:
 
 
 def _remedy_without_scrapy(error: Exception) -> str | None:
-    """Return the remedy for an import of Scrapy where it is not installed; ``None`` for another error."""
-    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] != "scrapy":
+    """Return the remedy for an import of Scrapy or Scrapy-Redis where it is not installed; ``None`` for another error."""
+    packages = {"scrapy", "scrapy_redis"}
+    if not isinstance(error, ModuleNotFoundError) or (error.name or "").partition(".")[0] not in packages:
         return None
     frames = traceback.extract_tb(error.__traceback__)
     return remedy_for_statement(frames[-1].line or "") or _SCRAPY_REMEDY

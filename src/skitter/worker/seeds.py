@@ -367,6 +367,8 @@ def read_scrapy_redis_seed(data: bytes | str, *, priority: int = 0) -> Request:
     fields = {"method": "GET", "meta": {}, **_read_fields(data)}
     names = ["url", "method", "meta"] + ["cookies"] * isinstance(fields.get("cookies"), dict)
     known: dict[str, Any] = {name: fields.pop(name) for name in names if name in fields}
+    if known["meta"] is None:  # Scrapy accepts it as well
+        known["meta"] = {}
     request = _request({"priority": priority, "dont_filter": True, **known})
     if not fields:
         return request

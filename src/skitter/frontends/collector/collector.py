@@ -15,7 +15,13 @@ from skitter.forms import FormFile
 from skitter.frontends.collector import run
 from skitter.frontends.collector.debug import Debugger
 from skitter.frontends.collector.group import Callback, Callbacks, CollectorGroup
-from skitter.frontends.collector.options import CLONE_OPTIONS, OPTION_NAMES, OPTIONS_OF_COLLY, read_options
+from skitter.frontends.collector.options import (
+    CLONE_OPTIONS,
+    METHODS_OF_COLLY,
+    OPTION_NAMES,
+    OPTIONS_OF_COLLY,
+    read_options,
+)
 from skitter.frontends.collector.request import CollectorRequest, VisitRefusal
 from skitter.frontends.collector.storage import Storage, StorageThread
 from skitter.html.selector import compile_css
@@ -70,6 +76,14 @@ class Collector:
                 field=name,
             )
         super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # a type checker reports such names by itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise AttributeError for an attribute that a collector lacks. For a method of Colly, name what to use instead."""
+            remedy = METHODS_OF_COLLY.get(name)
+            message = f"a collector has no attribute {name!r}" + (f"; {remedy}" if remedy else "")
+            raise AttributeError(message, name=name, obj=self)
 
     # Registration
 
@@ -295,9 +309,12 @@ class Collector:
                 "the collector keeps no cookies", remedy="remove disable_cookies", field="cookies"
             )
 
-    async def has_visited(self, url: str) -> bool:
-        """Return whether the URL is known to the job: queued, leased, done or failed. Only during a run."""
-        return await self.group.knows(Request(url))
+    async def has_visited(self, url: str | Request) -> bool:
+        """Return whether a URL or a request is known to the job: queued, leased, done or failed. Only during a run.
+
+        A URL means a GET request. For a form that was posted, pass ``Request.form(url, data)``.
+        """
+        return await self.group.knows(url if isinstance(url, Request) else Request(url))
 
     @property
     def _origin(self) -> CollectorRequest:

@@ -30,7 +30,7 @@ from skitter._utils.visible import one_line
 from skitter.errors import SkitterError, UsageError
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.frontends.collector.response import CollectorResponse
-from skitter.html.query import in_any_namespace
+from skitter.html.query import from_element, in_any_namespace
 from skitter.html.selector import Selector, SelectorList
 
 Model = TypeVar("Model")
@@ -67,7 +67,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """The text of the element, unchanged."""
+        """All text inside the element, in HTML with a line break between blocks that nothing separates."""
         return self.selector.text_content()
 
     def attr(self, name: str) -> str:
@@ -179,7 +179,7 @@ class Element:
         return unmarshal(self.selector, model, fields)
 
     def _find(self, query: str) -> SelectorList:
-        return _find_css(self.selector, query)
+        return self.selector.descendants(query)
 
     def _attribute(self, selector: Selector, name: str) -> str | None:
         return selector.attrib.get(name)
@@ -191,11 +191,15 @@ class Element:
 class XmlElement(Element):
     """A node of an XML or HTML page. The queries of its methods are XPath, relative to the node.
 
-    A path that begins with ``/`` also begins at the node: ``//a`` is the same as ``.//a``. ``response.xpath`` queries the
-    whole page. On an XML page, names without a prefix match in any namespace, including names of attributes.
+    A path that begins with ``/`` also begins at the node, except in predicates: ``(//a)[1]`` is the same as ``(.//a)[1]``.
+    ``response.xpath`` queries the whole page. On an XML page, names without a prefix match in any namespace, including names of attributes.
     """
 
     __slots__ = ()
+
+    def child_text(self, query: str) -> str:
+        """Return the stripped text of the first match, or an empty string, as in Colly."""
+        return next(iter(self.child_texts(query)), "")
 
     def matches(self, query: str) -> bool:
         """Return whether an XPath query finds anything from the node, as in ``self::item`` and ``@id``."""
@@ -221,16 +225,9 @@ def select_xpath(selector: Selector, query: str) -> SelectorList:
     return selector.xpath(in_any_namespace(query) if selector.type == "xml" else query)
 
 
-def _find_css(selector: Selector, query: str) -> SelectorList:
-    """Return the matching descendants. A plain selector also tests its own element, and does not support ``> a``."""
-    found = selector.css(f":scope {query}" if query.lstrip().startswith(">") else query)
-    return found[1:] if len(found) and selector.is_same(found[0]) else found
-
-
 def _find_xpath(selector: Selector, query: str) -> SelectorList:
     """Return the matches below the node. In plain XPath, a path that begins with ``/`` begins at the root of the page."""
-    query = query.lstrip()
-    return select_xpath(selector, f".{query}" if query.startswith("/") else query)
+    return select_xpath(selector, from_element(query))
 
 
 class UnmarshalError(SkitterError):
@@ -262,10 +259,7 @@ class Query(ABC):
 
     def value(self, found: Selector) -> str | None:
         """Return the text of a field, or ``None`` if nothing is found."""
-        if self.attr:
-            text = found.attrib.get(self.attr)
-        else:
-            text = "".join(found.css("::text").getall()) if found.tag else str(found.get())
+        text = found.attrib.get(self.attr) if self.attr else found.text_content()
         if text is None:
             return None
         if self.regex:
@@ -278,7 +272,7 @@ class Css(Query):
     """A CSS query of a field, which selects descendants of the element."""
 
     def _select(self, selector: Selector) -> SelectorList:
-        return _find_css(selector, self.query)
+        return selector.descendants(self.query)
 
 
 class XPath(Query):

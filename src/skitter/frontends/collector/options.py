@@ -139,6 +139,19 @@ OPTIONS_OF_COLLY = {
     "trace_http": "write http_trace",
 }
 """Remedies for options of Colly that have another name here."""
+METHODS_OF_COLLY = {
+    "disable_cookies": "write Collector(disable_cookies=True)",
+    "has_posted": "write await crawler.has_visited(Request.form(url, data))",
+    "request": "call send(method, url, body=..., ctx=..., headers=...)",
+    "set_client": "write Collector(settings={'fetcher': ...})",
+    "set_cookie_jar": "write Collector(settings={'cookies': ...})",
+    "set_debugger": "write Collector(debugger=...)",
+    "set_proxy": "write Collector(proxy=...), or call set_proxy_func",
+    "set_request_timeout": "write Collector(timeout=...), in seconds",
+    "unmarshal_request": "leave it out: the frontier stores requests",
+    "with_transport": "write Collector(settings={'fetcher': ...})",
+}
+"""Remedies for methods of Colly's collector that a collector does not have."""
 
 
 def read_options(options: Mapping[str, Any], environment: Mapping[str, str]) -> CollectorOptions:

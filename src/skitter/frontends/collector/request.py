@@ -217,9 +217,13 @@ class CollectorRequest:
         """Send a request with any method. A field ``ctx`` replaces the context."""
         self._give(url, via=via, method=method, **fields)
 
-    async def has_visited(self, url: str) -> bool:
-        """Return whether the URL is known to the job: queued, leased, done or failed."""
-        return await self.collector.group.knows(Request(self._absolute(url)))
+    async def has_visited(self, url: str | Request) -> bool:
+        """Return whether a URL or a request is known to the job: queued, leased, done or failed.
+
+        A URL, which can be relative, means a GET request. For a form that was posted, pass ``Request.form(url, data)``.
+        """
+        known = url if isinstance(url, Request) else Request(self._absolute(url))
+        return await self.collector.group.knows(known)
 
     def _give(
         self, url: str, *, via: Collector | None, ctx: dict[str, Any] | None = None, **fields: Any

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from multidict import CIMultiDict
+
 from skitter.frontends.collector.request import CollectorRequest
 from skitter.html.selector import SelectorList
 from skitter.response import HTTP_TRACE, Response
 from skitter.web.headers import Headers
+from skitter.web.inflate import GZIP_MAGIC
 
 
 class CollectorResponse:
@@ -117,6 +120,31 @@ class CollectorResponse:
 
     def __repr__(self) -> str:
         return f"<CollectorResponse {self.status} {self.url}>"
+
+
+async def xml_file(response: Response, limit: int) -> Response:
+    """Return the response to a URL that ends in ``.xml`` or ``.xml.gz`` as an XML page, decompressed, as in Colly.
+
+    Many servers send sitemaps as plain text or as a gzip file. HTML and error pages are returned unchanged.
+
+    ``limit``
+        Maximum size of the decompressed body in bytes.
+
+    Raises :class:`~skitter.errors.FetchError` for an invalid or too large gzip file.
+    """
+    path = urlsplit(response.url).path.lower()
+    if not path.endswith((".xml", ".xml.gz")) or not response.ok or response.is_html:
+        return response
+    body = response.body
+    if path.endswith(".gz") and body.startswith(GZIP_MAGIC):
+        from skitter.fetch.decoding import decode_body  # noqa: PLC0415 - registering callbacks does not need it
+
+        body = await asyncio.to_thread(decode_body, body, ("gzip",), limit)
+    elif response.is_xml:
+        return response
+    headers = CIMultiDict(response.headers)
+    headers["Content-Type"] = "application/xml"
+    return response.replace(body=body, headers=headers)
 
 
 def _write(path: Path, body: bytes) -> None:

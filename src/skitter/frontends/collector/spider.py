@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lxml import etree
 
 from skitter.browsing import PLAIN_BROWSING, Browsing
-from skitter.errors import NoSeeds, RetryRequest, SpiderError, StatusError
+from skitter.errors import FetchError, NoSeeds, RetryRequest, SpiderError, StatusError
 from skitter.frontends.collector.element import Element, XmlElement, select_xpath
 from skitter.frontends.collector.group import Callback, CollectorGroup
 from skitter.frontends.collector.request import CollectorRequest, PendingRequests, VisitRefusal
-from skitter.frontends.collector.response import CollectorResponse
+from skitter.frontends.collector.response import CollectorResponse, xml_file
 from skitter.html.selector import Selector
 from skitter.request import Request, decode_request, encode_request
 from skitter.response import Response
@@ -41,6 +41,8 @@ class CollectorSpider(Spider):
         super().__init__()
         self._visits = visits
         self._arguments = arguments
+        self._failed_pages: dict[int, tuple[BaseException, Response]] = {}
+        """Pages whose callbacks have failed, until ``on_error`` is called. The ids of their errors are unique as long as the errors exist."""
         self._each_has_bounds = not self.group.share_bounds
         for member in self.group.members.values():
             setattr(self, member.callback or "parse", partial(self._collect, member))
@@ -169,21 +171,29 @@ class CollectorSpider(Spider):
 
     async def _collect(self, member: Collector, response: Response) -> list[Any]:
         """Run the callbacks of a page, and return their results."""
-        page = _Page(member, response)
-        with self.group.callbacks_of(page.request):
-            await page.run()
+        assert response.request is not None
+        try:
+            response = await xml_file(response, response.request.max_body or self.settings.max_body)
+            page = _Page(member, response)
+            with self.group.callbacks_of(page.request):
+                await page.run()
+        except Exception as error:
+            if member.callbacks.error and _is_final(error, response):
+                self._failed_pages[id(error)] = error, response
+            raise
         results = page.close()
         if self.group.storage is not None:
-            assert response.request is not None
             results = await self.group.storage.unvisited(results)
-            await self.group.storage.mark(response.request)
+            await self.group.storage.mark(page.request.request)
         return results
 
     async def _give_up(self, member: Collector, request: Request, error: BaseException) -> list[Any]:
         """Run the callbacks of a request that fails for good."""
-        response = error.response if isinstance(error, StatusError) else None
-        if response is None:
-            response = Response(request.url, 0, request=request)
+        if isinstance(error, StatusError):
+            response = error.response
+        else:
+            no_response = Response(request.url, 0, request=request)
+            _, response = self._failed_pages.pop(id(error), (error, no_response))
         page = _Page(member, response)
         self.group.emit("error", member, request.url, {"error": str(error), "status": response.status})
         with self.group.callbacks_of(page.request):
@@ -267,6 +277,12 @@ class _Page:
 
     def _continues(self) -> bool:
         return not (self.request.aborted or self.request.wants_retry)
+
+
+def _is_final(error: Exception, response: Response) -> bool:
+    """Return whether an error of a callback is passed to ``on_error`` next, without a retry and not replaced by another error."""
+    is_page_lost = response.open_page is not None and response.open_page.failure is not None
+    return not isinstance(error, (FetchError, RetryRequest)) and not is_page_lost
 
 
 def _runner_of(group: CollectorGroup) -> CallbackRunner:
