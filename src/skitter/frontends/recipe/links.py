@@ -142,7 +142,8 @@ class NextNumber:
 
     @staticmethod
     def _cursor_of(cursor: Finder, context: PageContext) -> Any:
-        found = [value for value in cursor.find(context.root) if value not in {None, "", False}]
+        # A tuple, not a set: an object in JSON is not hashable.
+        found = [value for value in cursor.find(context.root) if value not in (None, "", False)]
         if not found:
             return None
         return found[0] if isinstance(found[0], (str, int)) else text_of(found[0]).strip() or None
