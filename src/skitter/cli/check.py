@@ -101,7 +101,7 @@ def check(
     from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider
 
-    spider_arguments = dict(pairs("-a", arguments))
+    spider_arguments = pairs("-a", arguments)
     values = single_settings(settings, robots=robots)
     checked = failed = 0
     for place in spiders:
@@ -113,12 +113,8 @@ def check(
         for result in asyncio.run(_check_all(builder, contracts)):
             checked += 1
             failed += bool(result.problems)
-            verdict = (
-                painted("FAIL", "red", sys.stdout)
-                if result.problems
-                else painted("ok  ", "green", sys.stdout)
-            )
-            click.echo(f"{verdict} {result.label}: {result.summary}")
+            word, color = ("FAIL", "red") if result.problems else ("ok  ", "green")
+            click.echo(f"{painted(word, color, sys.stdout)} {result.label}: {result.summary}")
             for problem in result.problems:
                 click.echo(f"     {problem}")
     say(f"contracts: {checked}, failed: {failed}")
