@@ -48,8 +48,7 @@ class OutputMiddleware:
         """Record which lease each request belongs to."""
         lease = self._leases.of_result(response)
         for output in result:
-            if lease is not None and isinstance(output, Request):
-                self._leases.adopt(output, lease)
+            self._leases.adopt(output, lease)
             yield output
 
     async def process_spider_output_async(
@@ -61,8 +60,7 @@ class OutputMiddleware:
         """See :meth:`process_spider_output`."""
         lease = self._leases.of_result(response)
         async for output in result:
-            if lease is not None and isinstance(output, Request):
-                self._leases.adopt(output, lease)
+            self._leases.adopt(output, lease)
             yield output
 
 
