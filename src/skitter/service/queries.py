@@ -168,18 +168,11 @@ class JobQueries:
         end = None if limit is None else offset + limit
         shown = [view(job, nodes) for job in found[offset:end]]
         if figures:
-            figures_by_job = await self.figures([job["name"] for job in shown])
-            shown = [job | {"figures": figures_by_job.get(job["name"])} for job in shown]
+            samples = {sample.job: sample for sample in await self.samples({job["name"] for job in shown})}
+            for job_view in shown:
+                sample = samples.get(job_view["name"])  # none if the job cannot be read
+                job_view["figures"] = None if sample is None else figures_of(sample.status, sample.workers)
         return {"jobs": shown, "total": len(found), "states": dict(states)}
-
-    async def figures(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the figures of jobs, for the overview. Jobs that cannot be read are left out."""
-        await self.samples(set(names))
-        return {
-            name: figures_of(sample.status, sample.workers)
-            for name in names
-            if (sample := self._samples.get(name, (None, None))[1]) is not None
-        }
 
     async def hosts(self, name: str) -> list[Host]:
         run = (await self._folder(await self._jobs.records.job(name))).job
@@ -310,19 +303,14 @@ class JobQueries:
             raise ApiError(str(error), remedy=error.remedy, field="settings") from None
 
         async def act(opened: OpenFrontier) -> dict[str, Any]:
-            changed = await change_settings(opened.frontier, changes, reset=reset)
-            return changed.to_dict()
+            return (await change_settings(opened.frontier, changes, reset=reset)).to_dict()
 
         return await self._on_frontier(name, act)
 
 
 async def in_thread(call: Coroutine[Any, Any, _T]) -> _T:
     """Run code that reads from disk and imports spiders on a separate event loop, so that other callers do not wait."""
-    return await asyncio.to_thread(_on_own_loop, call)
-
-
-def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
-    return asyncio.run(call)
+    return await asyncio.to_thread(asyncio.run, call)
 
 
 def view(job: JobRecord, nodes: Mapping[str, NodeStatus]) -> dict[str, Any]:
