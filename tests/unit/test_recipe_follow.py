@@ -182,6 +182,20 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
     assert "SitemapError: " in ran.letters["/bad.xml"]
 
 
+async def test_a_url_that_is_too_slow_for_a_pattern_costs_no_other_url_of_its_sitemap(serve, tmp_path):
+    site = Scripted({
+        "/list.txt": lambda v: Answer("".join(f"http://{v.host}:{v.port}/{name}\n" for name in ("a" * 2000 + "!", "a")).encode(), content_type="text/plain"),
+        "/a": Answer(b"<h1>a</h1>"),
+    })  # fmt: skip
+    text = f"""name: x
+start: {{sitemap: "{serve(site).url}list.txt", match: "/(a|a)*$"}}
+pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
+"""
+    ran = await run_recipe_text(text, tmp_path)
+    assert ran.letters == {}
+    assert ran.items == [{"t": "a"}]
+
+
 async def test_a_single_start_needs_no_list(serve, tmp_path):
     site = Scripted({
         "/list.txt": lambda v: Answer(f"http://{v.host}:{v.port}/b\n".encode(), content_type="text/plain"),
