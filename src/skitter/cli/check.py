@@ -163,7 +163,7 @@ async def _check_one(
     items = [msgspec.json.decode(item) for item in encoded]
     amounts = {"items": len(items), "requests": len(requests)}
     problems = [
-        f"{kind}: {amounts[kind]}, expected {low:g}" + (f" to {high:g}" if high > low else "")
+        f"{kind}: {amounts[kind]}, expected {_bounds_in_words(low, high)}"
         for kind, low, high in contract.returns
         if not low <= amounts[kind] <= high
     ]
@@ -174,6 +174,12 @@ async def _check_one(
                 f"field {field!r} is missing or empty in {len(lacking)} items, such as {lacking[0]}"
             )
     return problems, f"items: {amounts['items']}, requests: {amounts['requests']}"
+
+
+def _bounds_in_words(low: float, high: float) -> str:
+    if high == math.inf:
+        return f"at least {low:g}"
+    return f"{low:g} to {high:g}" if high > low else f"{low:g}"
 
 
 async def _page(fetcher: PageFetcher, contract: Contract, request: Request) -> Response:

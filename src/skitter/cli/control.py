@@ -290,7 +290,7 @@ async def browser_rules(folder: JobFolder, as_json: bool, reset: bool, host: str
     async with open_frontier(folder) as reached:
         notes = reached.frontier.notes
         if reset:
-            say(f"forgot {await reset_rules(notes, host)} rules")
+            say(f"deleted {await reset_rules(notes, host)} rules")
             return
         rules = await read_rules(notes)
     found = {key: count for key, count in sorted(rules.items()) if not host or key.partition("/")[0] == host}

@@ -146,7 +146,7 @@ def list_spiders(places: tuple[str, ...], as_json: bool) -> int:
 
 
 def _about(spider: type) -> str:
-    return (inspect.cleandoc(spider.__dict__.get("__doc__") or "").splitlines() or [""])[0]
+    return inspect.cleandoc(spider.__dict__.get("__doc__") or "").partition("\n")[0]
 
 
 def _is_module(place: str) -> bool:
