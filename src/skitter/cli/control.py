@@ -204,8 +204,7 @@ async def config(folder: JobFolder, assignments: tuple[str, ...], reset: bool) -
             if assignments or reset
             else await frontier.control.settings_changes()
         )
-    texts = change_texts(now)
-    say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))
+    say(f"job {folder.job}: {', '.join(change_texts(now.to_dict())) or 'no changes'}")
 
 
 @click.command()

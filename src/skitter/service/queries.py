@@ -110,13 +110,11 @@ class JobQueries:
     async def status(self, name: str) -> dict[str, Any]:
         job = await self._jobs.records.job(name)
         shown = view(job, await self._jobs.records.nodes())
-        if job.run is None:
-            return shown
         found = await self._status(job)
         return shown if found is None else shown | frontier_view(found)
 
     async def _status(self, job: JobRecord) -> JobStatus | None:
-        """Return the status of the run of a job; ``None`` if no node has started it."""
+        """Return the status of the run of a job; ``None`` without a run, or if no node has started it."""
         try:
             return await in_thread(job_status(await self._folder(job)))
         except (NoSuchJob, ApiError):
