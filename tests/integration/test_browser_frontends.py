@@ -158,7 +158,7 @@ def test_crawl_adaptive_finds_the_links_that_scripts_make(serve, tmp_path):
     assert paths == ["", "about", "product/0", "product/1", "product/2"]
     rules = json.loads(skitter("browser-rules", "a", "--json", cwd=tmp_path).stdout)
     assert [key.partition("/")[2] for key in rules] == ["", "product/*"]
-    assert "forgot 2 rules" in skitter("browser-rules", "a", "--reset", cwd=tmp_path).stderr
+    assert "deleted 2 rules" in skitter("browser-rules", "a", "--reset", cwd=tmp_path).stderr
     assert json.loads(skitter("browser-rules", "a", "--json", cwd=tmp_path).stdout) == {}
 
 

@@ -76,9 +76,9 @@ def test_replayed_requests_are_crawled_by_the_next_run(job, shaky, tmp_path):
 
 def test_dropped_dead_letters_are_removed(job, tmp_path):
     number = listed(tmp_path)["a"]["id"]
-    assert skitter("failures", "drop", "j", number, cwd=tmp_path).stderr == "forgotten: 1\n"
+    assert skitter("failures", "drop", "j", number, cwd=tmp_path).stderr == "dropped: 1\n"
     assert set(listed(tmp_path)) == {"b", "c"}
-    assert skitter("failures", "drop", "j", cwd=tmp_path).stderr == "forgotten: 2\n"
+    assert skitter("failures", "drop", "j", cwd=tmp_path).stderr == "dropped: 2\n"
     assert skitter("failures", "list", "j", cwd=tmp_path).stderr == "job j has no failed request\n"
     assert skitter("failures", "retry", "j", "--kind", "status", cwd=tmp_path).stderr == (
         "queued again: 0; job j has no failed request\n"
@@ -91,7 +91,7 @@ def test_a_kind_that_no_failure_has_is_answered_with_those_that_occur(job, tmp_p
         ("list", ""),
         ("show", ""),
         ("retry", "queued again: 0; "),
-        ("drop", "forgotten: 0; "),
+        ("drop", "dropped: 0; "),
     ):
         result = skitter("failures", command, "j", "--kind", "ValueError", cwd=tmp_path)
         assert (result.returncode, result.stderr) == (0, done + kinds)

@@ -283,6 +283,7 @@ class Checked(Spider):
         @body page.html
         @cb_kwargs {{"word": "x"}}
         @returns items 2 3
+        @returns requests 1
         @scrapes title word
         '''
         yield {{"word": word, "title": response.css("title::text").get()}}
@@ -309,7 +310,8 @@ def test_contracts_in_docstrings_are_checked(command, site, tmp_path, capfd):
     ]
     problems = " ".join(line for line in lines if line.startswith(" "))
     assert "KeyError: 1" in problems
-    assert "expected 2 to 3" in problems
+    assert "items: 1, expected 2 to 3" in problems
+    assert "requests: 0, expected at least 1" in problems
     assert "'title'" in problems
     assert not (tmp_path / ".skitter").exists()
 

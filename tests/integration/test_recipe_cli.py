@@ -153,6 +153,13 @@ def test_where_nothing_can_be_found_nothing_is_proposed(body, kind):
         suggest_recipe(response_of(Answer(body, content_type=kind)))
 
 
+def test_objects_that_contain_only_objects_are_suggested_as_json():
+    body = b'[{"note": null, "author": {"name": "Ada"}}]'
+    text = suggest_recipe(response_of(Answer(body, content_type="application/json")))
+    fields = compile_text(text, "p.yaml").recipe.pages["page"].items.fields
+    assert (fields["note"], fields["author"].type) == ("note", "json")
+
+
 CARDS = """<!doctype html><nav><ul>{nav}</ul></nav><div class="grid md:w-1/2">{cards}</div>
 <footer><p>a</p><p>b</p><p>c</p></footer><a href="?page=2">Next \u00bb</a>"""
 

@@ -554,6 +554,33 @@ async def test_a_tab_that_does_not_open_leaves_nothing_open(session, left):
         await pool.close()
 
 
+# --- proxies of contexts ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("proxy", "options"),
+    [
+        ("http://ann:s%25@proxy.test:3128", {"server": "http://proxy.test:3128", "username": "ann", "password": "s%"}),
+        ("http://[2001:db8::1]:3128", {"server": "http://[2001:db8::1]:3128"}),
+        ("socks5h://proxy.test", {"server": "socks5://proxy.test"}),
+        ("proxy.test:3128", {"server": "http://proxy.test:3128"}),
+    ],
+    ids=["login", "IPv6", "default port", "variable of the environment without a scheme"],
+)  # fmt: skip
+async def test_a_context_gets_its_proxy(proxy, options):
+    class Browser:
+        async def new_context(self, **options):
+            self.proxy = options["proxy"]
+            raise ConnectionError("refused")
+
+    browser = StubbornBrowser()
+    browser.browser = Browser()
+    pool = ContextPool(browser, Settings(), {}, AddressGuard(), None)
+    with pytest.raises(ConnectionError, match="refused"):
+        await pool.acquire(Request(URL, proxy=proxy))
+    assert browser.browser.proxy == options
+
+
 # --- contexts of sessions -------------------------------------------------------------------------------------
 
 

@@ -62,6 +62,29 @@ async def test_numbered_pages_are_asked_for_until_their_end(serve, tmp_path, sta
         assert [words.get("page", words.get("offset")) for words in site.asked] == asked
 
 
+async def test_an_object_is_a_cursor_too(serve, tmp_path):
+    server = serve(
+        lambda visit: Answer(
+            b'{"data": [1], "next": %s}' % (b"null" if "after" in visit.target else b'{"id": 7}'),
+            content_type="application/json",
+        )
+    )
+    text = RECIPE_OF_JSON.format(site=server.url)
+    ran = await run_recipe_text(text, tmp_path)
+    assert ran.letters == {}
+    assert [parse_qs(urlsplit(item["url"]).query).get("after") for item in ran.items] == [None, ['{"id":7}']]
+
+
+RECIPE_OF_JSON = """name: x
+start: "{site}"
+pages:
+  list:
+    format: json
+    items: {{each: data, fields: {{url: {{value: "{{url}}"}}}}}}
+    next: {{parameter: after, cursor: next}}
+"""
+
+
 async def test_each_combination_and_language_is_one_start(serve, tmp_path):
     site = Scripted(
         {f"/{word}/{n}/{lang}": listing([n]) for word in "ab" for n in (1, 3) for lang in ("de", "en")}
@@ -157,6 +180,20 @@ pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
     assert sorted(item["t"] for item in ran.items) == ["a", "b"]
     assert list(ran.letters) == ["/bad.xml"]
     assert "SitemapError: " in ran.letters["/bad.xml"]
+
+
+async def test_a_url_that_is_too_slow_for_a_pattern_costs_no_other_url_of_its_sitemap(serve, tmp_path):
+    site = Scripted({
+        "/list.txt": lambda v: Answer("".join(f"http://{v.host}:{v.port}/{name}\n" for name in ("a" * 2000 + "!", "a")).encode(), content_type="text/plain"),
+        "/a": Answer(b"<h1>a</h1>"),
+    })  # fmt: skip
+    text = f"""name: x
+start: {{sitemap: "{serve(site).url}list.txt", match: "/(a|a)*$"}}
+pages: {{p: {{items: {{fields: {{t: h1}}}}}}}}
+"""
+    ran = await run_recipe_text(text, tmp_path)
+    assert ran.letters == {}
+    assert ran.items == [{"t": "a"}]
 
 
 async def test_a_single_start_needs_no_list(serve, tmp_path):

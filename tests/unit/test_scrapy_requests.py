@@ -18,7 +18,7 @@ from scrapy.utils.test import get_crawler
 
 from skitter.errors import RequestError, UndecodableRecord
 from skitter.frontier.embedded.damage import matches
-from skitter.frontier.records import JobInfo, Lease
+from skitter.frontier.records import JobInfo
 from skitter.politeness import Politeness
 from skitter.request import decode_request
 from skitter.scope import Scope
@@ -64,8 +64,7 @@ def codec(crawler):
 
 def restored(codec, request):
     entry = codec.entry(request, b"origin")
-    lease = Lease(1, entry.fingerprint, entry.slot, entry.url, entry.record, 0, 0, 0.0)
-    return codec.request(codec.stored(lease))
+    return codec.request(decode_request(entry.url, entry.record))
 
 
 VALUES = {

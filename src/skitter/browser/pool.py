@@ -194,8 +194,9 @@ def _identity(request: Request, settings: Settings) -> Identity:
 
 
 def _proxy_options(url: str) -> dict[str, str]:
-    parts = urlsplit(url)
-    options = {"server": f"{parts.scheme.replace('socks5h', 'socks5')}://{parts.hostname}:{parts.port or 80}"}
+    parts = urlsplit(url if "://" in url else f"http://{url}")  # as curl reads variables of the environment
+    server = parts.netloc.rpartition("@")[2]
+    options = {"server": f"{parts.scheme.replace('socks5h', 'socks5')}://{server}"}
     if parts.username:
         if parts.scheme.startswith("socks"):
             raise UnsendableRequest(

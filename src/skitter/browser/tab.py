@@ -10,7 +10,7 @@ import base64
 import contextlib
 import re
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urldefrag
 
@@ -169,9 +169,8 @@ class PageLoad:
 
     def response(self, status: int, body: bytes = b"", **more: Any) -> Response:
         """Return a response with the headers of the main document."""
-        lines = "".join(f"{name}: {value}\r\n" for name, value in self.headers)
         return Response(
-            self.request.url, status, headers=lines.encode("latin-1", "replace"), body=body, request=self.request,
+            self.request.url, status, headers=_header_block(self.headers), body=body, request=self.request,
             latency=self.latency, **more,
         )  # fmt: skip
 
@@ -430,13 +429,10 @@ class Tab:
             raise network_error(error) from error
         lines = changed_cookies(response.url, found["cookies"], sent, load.kept, load.others)
         if lines:
-            kept = [(name, value) for name, value in response.headers.items()]
-            set_already = {
-                value.partition(";")[0].strip() for name, value in kept if name.lower() == "set-cookie"
-            }
+            own = response.headers.getall("set-cookie", [])
+            set_already = {line.partition(";")[0].strip() for line in own}
             added = [("Set-Cookie", line) for line in lines if line.partition(";")[0] not in set_already]
-            text = "".join(f"{name}: {value}\r\n" for name, value in kept + added)
-            response = response.replace(headers=text.encode("latin-1", "replace"))
+            response = response.replace(headers=_header_block([*response.headers.items(), *added]))
         return response
 
     # --- events ----------------------------------------------------------------------------------------
@@ -738,6 +734,10 @@ async def end_quietly(closing: Coroutine[Any, Any, None]) -> None:
     with contextlib.suppress(Exception):  # the browser may hang or be gone, which other calls report
         async with asyncio.timeout(_ABANDON_TIMEOUT):
             await closing
+
+
+def _header_block(headers: Iterable[tuple[str, str]]) -> bytes:
+    return "".join(f"{name}: {value}\r\n" for name, value in headers).encode("latin-1", "replace")
 
 
 def _request_of(moved: _Moved, load: PageLoad) -> Request:

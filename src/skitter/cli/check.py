@@ -101,7 +101,7 @@ def check(
     from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider
 
-    spider_arguments = dict(pairs("-a", arguments))
+    spider_arguments = pairs("-a", arguments)
     values = single_settings(settings, robots=robots)
     checked = failed = 0
     for place in spiders:
@@ -113,12 +113,8 @@ def check(
         for result in asyncio.run(_check_all(builder, contracts)):
             checked += 1
             failed += bool(result.problems)
-            verdict = (
-                painted("FAIL", "red", sys.stdout)
-                if result.problems
-                else painted("ok  ", "green", sys.stdout)
-            )
-            click.echo(f"{verdict} {result.label}: {result.summary}")
+            word, color = ("FAIL", "red") if result.problems else ("ok  ", "green")
+            click.echo(f"{painted(word, color, sys.stdout)} {result.label}: {result.summary}")
             for problem in result.problems:
                 click.echo(f"     {problem}")
     say(f"contracts: {checked}, failed: {failed}")
@@ -167,7 +163,7 @@ async def _check_one(
     items = [msgspec.json.decode(item) for item in encoded]
     amounts = {"items": len(items), "requests": len(requests)}
     problems = [
-        f"{kind}: {amounts[kind]}, expected {low:g}" + (f" to {high:g}" if high > low else "")
+        f"{kind}: {amounts[kind]}, expected {_bounds_in_words(low, high)}"
         for kind, low, high in contract.returns
         if not low <= amounts[kind] <= high
     ]
@@ -178,6 +174,12 @@ async def _check_one(
                 f"field {field!r} is missing or empty in {len(lacking)} items, such as {lacking[0]}"
             )
     return problems, f"items: {amounts['items']}, requests: {amounts['requests']}"
+
+
+def _bounds_in_words(low: float, high: float) -> str:
+    if high == math.inf:
+        return f"at least {low:g}"
+    return f"{low:g} to {high:g}" if high > low else f"{low:g}"
 
 
 async def _page(fetcher: PageFetcher, contract: Contract, request: Request) -> Response:

@@ -179,10 +179,8 @@ async def stop(folder: JobFolder) -> None:
     if folder.exists():
         await asyncio.to_thread(folder.lock().wait)
     state = (await job_status(folder)).state
-    say(
-        f"job {folder.job} is {state}"
-        + (f"; {folder.how_to_continue()} continues it" if state == "stopped" else "")
-    )
+    go_on = f"; {folder.how_to_continue()} continues it" if state == "stopped" else ""
+    say(f"job {folder.job} is {state}{go_on}")
 
 
 @click.command()
@@ -206,8 +204,7 @@ async def config(folder: JobFolder, assignments: tuple[str, ...], reset: bool) -
             if assignments or reset
             else await frontier.control.settings_changes()
         )
-    texts = change_texts(now)
-    say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))
+    say(f"job {folder.job}: {', '.join(change_texts(now.to_dict())) or 'no changes'}")
 
 
 @click.command()
@@ -292,15 +289,16 @@ async def browser_rules(folder: JobFolder, as_json: bool, reset: bool, host: str
     async with open_frontier(folder) as reached:
         notes = reached.frontier.notes
         if reset:
-            say(f"forgot {await reset_rules(notes, host)} rules")
+            say(f"deleted {await reset_rules(notes, host)} rules")
             return
         rules = await read_rules(notes)
     found = {key: count for key, count in sorted(rules.items()) if not host or key.partition("/")[0] == host}
     if as_json:
         click.echo(to_json(found))
-    elif not found:
+        return
+    if not found:
         say("there are no rules")
-    for key, count in () if as_json else found.items():
+    for key, count in found.items():
         click.echo(key if count > 1 else f"{key} (seen once)")
 
 

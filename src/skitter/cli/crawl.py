@@ -39,7 +39,7 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
         spec = JobSpec(
             job=name if options.job is None else options.job,
             spider=reference,
-            arguments=dict(pairs("-a", options.arguments)),
+            arguments=pairs("-a", options.arguments),
             settings=options.all_settings(),
             outputs=options.all_outputs(spider_class.outputs),
             frontier=options.frontier,
@@ -115,18 +115,15 @@ def crawl(
         spider="skitter.frontends.page_spider:PageSpider",
         arguments={
             "urls": seeds,
-            **({"sitemaps": named} if named else {}),
-            **({"files": suffixes} if suffixes else {}),
-            **({"iframes": True} if iframes else {}),
-            **({} if content is None else {"content": content}),
+            **_without_empty(sitemaps=named, files=suffixes, iframes=iframes, content=content),
             **pairs("-a", options.arguments),
         },
         settings={
             "scope": "host",
             "refresh_delay_cap": 10.0,
-            **({"files_store": "files"} if suffixes else {}),
-            **({} if content is None else {"directives_field": "rights"}),
-            **({} if fetcher is None else {"fetcher": fetcher}),
+            **_without_empty(
+                files_store=suffixes and "files", directives_field=content and "rights", fetcher=fetcher
+            ),
             **settings,
         },
         outputs=outputs,
@@ -136,6 +133,10 @@ def crawl(
     )
     with fork_if_several(len(spec.queues_per_worker()), spec.frontier) as forked:
         return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
+
+
+def _without_empty(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value}
 
 
 def _seed(text: str) -> str:

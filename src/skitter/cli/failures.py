@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from skitter.frontier.records import DeadLetter
     from skitter.run.job import JobFolder
 
-_AT_ONCE = 1_000
+_BATCH_SIZE = 1_000
 
 
 def _with_failures(command: Command) -> Command:
@@ -95,7 +95,7 @@ async def drop(folder: JobFolder, ids: tuple[int, ...], kind: str | None) -> Non
     chosen, missing = await _choose(folder, ids, kind)
     async with open_frontier(folder) as reached:
         count = await reached.frontier.dead_letters.drop(chosen)
-    say(f"forgotten: {count}{missing}")
+    say(f"dropped: {count}{missing}")
 
 
 async def _choose(
@@ -118,7 +118,7 @@ async def _find(folder: JobFolder, ids: Sequence[int], kind: str | None) -> tupl
 
     found: list[DeadLetter] = []
     after = 0
-    while batch := await dead_letters(folder, after, _AT_ONCE):
+    while batch := await dead_letters(folder, after, _BATCH_SIZE):
         found += batch
         after = batch[-1].id
     if unknown := set(ids) - {letter.id for letter in found}:

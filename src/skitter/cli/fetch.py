@@ -46,14 +46,8 @@ def fetch(
 
     With --screenshot, the picture takes the place of the body.
     """
-    from skitter.errors import FetchError
-
     options = single_settings(settings, robots=robots, browser=browser or screenshot is not None)
-    try:
-        response = asyncio.run(_fetch(url, options, screenshot))
-    except FetchError as error:
-        complain(f"{error.kind}: {error}", error.remedy)
-        return FAILED
+    response = asyncio.run(_fetch(url, options, screenshot))
     if verbose:
         _say_headers(response)
     elif not response.ok:

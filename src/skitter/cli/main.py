@@ -16,8 +16,8 @@ from pathlib import Path
 import click
 
 from skitter._version import VERSION
-from skitter.cli.console import INTERRUPTED, USAGE, complain
-from skitter.errors import SkitterError, UsageError, did_you_mean
+from skitter.cli.console import FAILED, INTERRUPTED, USAGE, complain
+from skitter.errors import FetchError, SkitterError, UsageError, did_you_mean
 from skitter.foreign_names import COMMANDS, OPTIONS
 
 _MODULES = {
@@ -149,6 +149,9 @@ def run(arguments: list[str]) -> int:
     """Run one command. Return its exit status."""
     try:
         code = skitter.main(arguments, prog_name="skitter", standalone_mode=False)
+    except FetchError as error:
+        complain(f"{error.kind}: {error}", error.remedy)
+        return FAILED
     except SkitterError as error:
         complain(str(error), error.remedy)
         return USAGE

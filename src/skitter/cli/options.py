@@ -231,11 +231,6 @@ _SHOW_OPTIONS = (
 )  # fmt: skip
 
 
-def setting_options(declared: Iterable[Declaration]) -> list[Callable[[Command], Command]]:
-    """Return an option for each setting that declares one."""
-    return [_setting_option(declaration) for declaration in declared if declaration.setting.cli]
-
-
 def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
     names, _, metavar = declared.setting.cli.partition(" ")
     text = declared.setting.help.replace("`", "")
@@ -268,7 +263,7 @@ def with_job_options(command: Command) -> Command:
         job["named"] = {name: value for name, value in named.items() if value not in (None, ())}
         return command(**values, options=JobOptions(**job))
 
-    return _decorated(run, (*_JOB_OPTIONS, *setting_options(declared)))
+    return _decorated(run, (*_JOB_OPTIONS, *map(_setting_option, declared)))
 
 
 def with_show_options(command: Command) -> Command:

@@ -69,7 +69,6 @@ def parse(
     callback fails.
     """
     from skitter.cli.tables import item_lines, to_json
-    from skitter.errors import FetchError
     from skitter.request import Request
     from skitter.run.job import JobSpec
     from skitter.run.loader import find_spider
@@ -77,13 +76,10 @@ def parse(
 
     name, _ = find_spider(spider)
     values = single_settings(settings, robots=robots)
-    spec = JobSpec(job="single", spider=name, arguments=dict(pairs("-a", arguments)), settings=values)
+    spec = JobSpec(job="single", spider=name, arguments=pairs("-a", arguments), settings=values)
     request = Request(url, callback, meta=meta, cb_kwargs=cbkwargs)
     try:
         response, items, requests = asyncio.run(try_callback(spec, request))
-    except FetchError as error:
-        complain(f"{error.kind}: {error}", error.remedy)
-        return FAILED
     except CallbackFailed as error:
         complain(str(error), error.remedy)
         return FAILED
@@ -150,7 +146,7 @@ def list_spiders(places: tuple[str, ...], as_json: bool) -> int:
 
 
 def _about(spider: type) -> str:
-    return (inspect.cleandoc(spider.__dict__.get("__doc__") or "").splitlines() or [""])[0]
+    return inspect.cleandoc(spider.__dict__.get("__doc__") or "").partition("\n")[0]
 
 
 def _is_module(place: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from skitter.cli.console import FAILED, USAGE, complain, say, write_file
+from skitter.cli.console import USAGE, complain, say, write_file
 from skitter.cli.fetch import robots_option, single_settings, url_argument
 from skitter.cli.options import setting_option
 from skitter.errors import UsageError
@@ -69,23 +69,16 @@ def schema() -> None:
 )
 @robots_option
 @setting_option
-def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> int:
+def from_page(url: str, output: Path | None, robots: bool, settings: tuple[str, ...]) -> None:
     """Suggest a recipe for a page: its repeated blocks, their fields, and the next page. The recipe runs unchanged."""
-    from skitter.errors import FetchError
-
     if output is not None and output.exists():
         raise UsageError(f"{output} exists", remedy="choose another name")
-    try:
-        text = asyncio.run(_suggest(url, settings, robots=robots))
-    except FetchError as error:
-        complain(f"{error.kind}: {error}", error.remedy)
-        return FAILED
+    text = asyncio.run(_suggest(url, settings, robots=robots))
     if output is None:
         click.echo(text, nl=False)
-        return 0
+        return
     write_file(output, text.encode())
     say(f"wrote {output}; continue with `skitter run {output}`")
-    return 0
 
 
 async def _suggest(url: str, settings: tuple[str, ...], *, robots: bool) -> str:

@@ -155,7 +155,7 @@ class ForegroundRun:
         os._exit(INTERRUPTED)
 
     def _how_to_continue(self) -> str:
-        if self._is_in_memory():
+        if self._spec.is_in_memory:
             return "a frontier in memory cannot be resumed"
         return f"`skitter resume {self._spec.job}` continues it"
 
@@ -185,7 +185,7 @@ class ForegroundRun:
             self._explain_empty_run(result)
         elif result.state is JobState.INCOMPLETE and self._show.quiet:
             self._say(headline)  # explains the exit status
-        elif result.status.failed and not self._is_in_memory():
+        elif result.status.failed and not self._spec.is_in_memory:
             self._hint(f"{self._letters_hint()} lists the failed requests")
         if self._has_no_items(result):
             self._explain_missing_items()
@@ -219,7 +219,7 @@ class ForegroundRun:
 
     def _explain_empty_run(self, result: RunResult) -> None:
         remedies = ["the reasons are above"] if _has_logged_reasons(result) else []
-        if result.status.failed and not self._is_in_memory():
+        if result.status.failed and not self._spec.is_in_memory:
             them = "them again" if remedies else "the failed requests"
             retry = f"`skitter failures retry {self._spec.job}` queues them again"
             remedies.append(f"{self._letters_hint()} lists {them}, and {retry}")
@@ -235,9 +235,6 @@ class ForegroundRun:
 
     def _letters_hint(self) -> str:
         return f"`skitter failures list {self._spec.job}`"
-
-    def _is_in_memory(self) -> bool:
-        return self._spec.is_in_memory
 
     def _exit_code(self, result: RunResult) -> int:
         if self._interruptions and result.state is not JobState.FINISHED:

@@ -82,7 +82,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
 )  # fmt: skip
 @click.option("--tls-key", type=_file, metavar="FILE", help="Private key of the certificate, as a PEM file.")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+    "--token-file", type=_file, metavar="FILE",
     help="File of the tokens of the API, one per line, with optional scope=, jobs=, name= and expires=. [default: the token in SKITTER_SERVE_TOKEN]",
 )  # fmt: skip
 @click.option(

@@ -47,15 +47,9 @@ def shell(url: str, browser: bool, robots: bool, code: str | None, settings: tup
 
     Exits with 1 if the server does not respond.
     """
-    from skitter.errors import FetchError
-
     expression = None if code is None else _compiled(code)
     with ShellSession(single_settings(settings, robots=robots, browser=browser)) as session:
-        try:
-            session.fetch(url)
-        except FetchError as error:
-            complain(f"{error.kind}: {error}", error.remedy)
-            return FAILED
+        session.fetch(url)
         if expression is not None:
             return session.print_value(expression)
         session.interact()

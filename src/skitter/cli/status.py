@@ -15,7 +15,7 @@ from skitter.cli.options import frontier_of_jobs_option, json_option, with_job
 from skitter.errors import SkitterError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from skitter.run.job import JobFolder
     from skitter.run.job_access import JobStatus
@@ -60,42 +60,37 @@ def status(folder: JobFolder, watch: bool, plot: bool, interval: float, as_json:
                 click.echo(f"\n{chart_lines(title, values, width)}")
         return
 
-    async def read_jobs() -> list[JobStatus]:
-        return [await job_status(folder)]
-
     if as_json or not sys.stdout.isatty():
-        write = to_json_line if as_json else status_lines
-        asyncio.run(_lines(read_jobs, interval, write))
+        asyncio.run(_print_repeatedly(folder, interval, to_json_line if as_json else status_lines))
         return
     from skitter.cli.live_view import watch_jobs
+
+    async def read_jobs() -> list[JobStatus]:
+        return [await job_status(folder)]
 
     asyncio.run(watch_jobs(read_jobs, interval, detailed=True))
 
 
-async def _lines(
-    read_jobs: Callable[[], Awaitable[list[JobStatus]]], interval: float, write: Callable[[JobStatus], str]
-) -> None:
+async def _print_repeatedly(folder: JobFolder, interval: float, write: Callable[[JobStatus], str]) -> None:
     """Print the status of a job repeatedly until the job ends or the user interrupts.
 
-    After the first success, an unavailable server is reported once, and the jobs are read again.
+    After the first success, an unavailable server is reported once, and the job is read again.
     """
     from skitter.frontier.contract import NoSuchJob
+    from skitter.run.job_access import job_status
 
     seen, trouble = False, ""
     while True:
         try:
-            jobs = await read_jobs()
-        except NoSuchJob:
-            raise
+            found = await job_status(folder)
         except SkitterError as error:
-            if not seen:
+            if not seen or isinstance(error, NoSuchJob):
                 raise
             if str(error) != trouble:
-                complain(str(error), "trying again; press Ctrl-C to stop")
-            jobs, trouble = [], str(error)
+                trouble = str(error)
+                complain(trouble, "trying again; press Ctrl-C to stop")
         else:
             seen, trouble = True, ""
-        for found in jobs:
             click.echo(write(found))
             sys.stdout.flush()
             if not found.live:

@@ -9,7 +9,6 @@ import msgspec
 
 from skitter._utils.visible import visible
 from skitter.cli.console import aligned, fitted
-from skitter.frontier.options import SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, SlotStatus
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
@@ -43,7 +42,7 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
     if job.counts is not None:
         rows += _counts(job.counts, live=job.live)
     rows += [
-        ("changed", ", ".join(f"{name}={text}" for name, text in change_texts(job.changes))),
+        ("changed", ", ".join(change_texts(job.changes))),
         ("banned", ", ".join(job.banned)),
     ]
     rows += [("violated", visible(describe(verdict))) for verdict in job.violated]
@@ -74,10 +73,9 @@ def worker_lines(workers: Sequence[WorkerStatus], width: int = 0) -> str:
     return aligned(rows, right=frozenset(range(1, len(rows[0]))))
 
 
-def change_texts(changes: SettingsChanges | dict[str, Any]) -> list[tuple[str, str]]:
-    """Return changed settings in the format of the command line."""
-    plain = changes if isinstance(changes, dict) else changes.to_dict()
-    return [(name, _setting(value)) for name, value in plain.items()]
+def change_texts(changes: Mapping[str, Any]) -> list[str]:
+    """Return changed settings in the format of the command line, such as ``delay=2``."""
+    return [f"{name}={_setting(value)}" for name, value in changes.items()]
 
 
 def _setting(value: Any) -> str:

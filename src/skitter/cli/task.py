@@ -72,9 +72,7 @@ def add(
             raise UsageError(
                 f"{file} cannot be read: {error}", remedy="check the path of the recipe"
             ) from None
-        name = TaskFile(task_file).add(
-            text, file, dict(pairs("-a", arguments)), outputs=outputs, schedule=schedule
-        )
+        name = TaskFile(task_file).add(text, file, pairs("-a", arguments), outputs=outputs, schedule=schedule)
         say(f"added {name}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from skitter import scope as reasons
 from skitter.frontier.records import TASK
 from skitter.links import Links, SkippedLinks
 from skitter.request import Request
+from skitter.response import Response
 from skitter.scope import Scope
 from skitter.web.urls import host_of, join_all, normalize
 
@@ -67,6 +68,11 @@ class RequestDefaults:
     def current_period(self) -> int:
         """Return the number of the current period. 0 if the task has no periods."""
         return 0 if self.reload is None else int(time.time() // self.reload)
+
+    def apply_to_page(self, results: Iterable[Any], response: Response) -> list[Any]:
+        """Return the results of a page, with its requests marked for the recrawl that has fetched the page."""
+        number = response.meta.get(RECRAWL, 0)
+        return [marked for result in results for marked in self.apply(result, number)]
 
     def apply(self, result: Any, recrawl: int) -> list[Any]:
         """Return a result of a rule, with its requests marked. Requests to other domains are counted as skipped."""

@@ -41,7 +41,7 @@ class SitemapSpider(Spider):
     """Regular expressions of the URLs of sitemaps that are followed if an index lists them."""
     sitemap_alternate_links: bool = False
     """Whether to fetch the versions of a page in other languages too (``hreflang``)."""
-    streaming_callbacks = ("parse_sitemap",)
+    streaming_callbacks = (_SITEMAP,)
     _has_warned = False
 
     async def start(self) -> AsyncIterator[Request | str]:

@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from skitter.errors import UndecodableRecord
 from skitter.frontier.records import Entry, LinkBatch, Resolution
 from skitter.item import UnpackedItem, class_paths, item_kind
-from skitter.request import Request
+from skitter.request import Request, decode_request
 from skitter.scrapy.start_requests import StartRequests
 from skitter.web.headers import THROTTLED, parse_retry_after
 from skitter.worker.callbacks import describe_internal, describe_plain, traceback_of
@@ -179,7 +179,7 @@ class ScrapyLeases:
         assert codec is not None, "leases come to a running worker"
         page = Page(lease, Request(lease.url), lease.fingerprint, began=time.monotonic())
         try:
-            page.request = codec.stored(lease)
+            page.request = decode_request(lease.url, lease.record)
             item = codec.item(page.request)
             if item is not None:
                 return await self._process_item(inflight, page, item)
@@ -291,10 +291,10 @@ class ScrapyLeases:
             return self._held.get(request)
         return None
 
-    def adopt(self, request: scrapy.Request, held: ScrapyLease) -> None:
-        """Record that a callback or errback has yielded a request."""
-        if self._owners.get(request) is not held:
-            self._owners[request] = held
+    def adopt(self, output: Any, held: ScrapyLease | None) -> None:
+        """Record which lease a request belongs to that a callback or errback has yielded. Other output is ignored."""
+        if held is not None and isinstance(output, scrapy.Request) and self._owners.get(output) is not held:
+            self._owners[output] = held
             held.open += 1
 
     def engine_is_done(self, request: scrapy.Request) -> None:
@@ -509,28 +509,23 @@ class _OwnedErrback:
         return self._watched(self._errback(failure))
 
     def _watched(self, output: Any) -> Any:
-        if isinstance(output, scrapy.Request):
-            self._adopt(output)
-        elif inspect.isasyncgen(output):
+        self._leases.adopt(output, self._held)
+        if inspect.isasyncgen(output):
             return self._each_async(output)
-        elif inspect.iscoroutine(output):
+        if inspect.iscoroutine(output):
             return self._awaited(output)
-        elif isinstance(output, Iterable) and not isinstance(output, (str, bytes, Failure, Deferred)):
+        if isinstance(output, Iterable) and not isinstance(output, (str, bytes, Failure, Deferred)):
             return output if ItemAdapter.is_item(output) else self._each(output)
         return output
 
-    def _adopt(self, output: Any) -> None:
-        if isinstance(output, scrapy.Request):
-            self._leases.adopt(output, self._held)
-
     def _each(self, outputs: Iterable[Any]) -> Iterable[Any]:
         for output in outputs:
-            self._adopt(output)
+            self._leases.adopt(output, self._held)
             yield output
 
     async def _each_async(self, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for output in outputs:
-            self._adopt(output)
+            self._leases.adopt(output, self._held)
             yield output
 
     async def _awaited(self, output: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from scrapy import Request
 from scrapy.core.downloader import Slot
@@ -23,16 +23,20 @@ if TYPE_CHECKING:
     from skitter.scrapy.leases import ScrapyLeases
 
 
-class OutputMiddleware:
-    """The outermost middleware. It sees the start requests, and the requests of a callback as the engine receives them."""
+class _LeaseMiddleware:
+    """Base of the spider middlewares."""
 
     def __init__(self, leases: ScrapyLeases) -> None:
         self._leases = leases
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler) -> OutputMiddleware:
+    def from_crawler(cls, crawler: Crawler) -> Self:
         """Create the middleware of a crawler."""
         return cls(leases_of(crawler))
+
+
+class OutputMiddleware(_LeaseMiddleware):
+    """The outermost middleware. It sees the start requests, and the requests of a callback as the engine receives them."""
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Pass on the start requests that the frontier does not have yet."""
@@ -48,8 +52,7 @@ class OutputMiddleware:
         """Record which lease each request belongs to."""
         lease = self._leases.of_result(response)
         for output in result:
-            if lease is not None and isinstance(output, Request):
-                self._leases.adopt(output, lease)
+            self._leases.adopt(output, lease)
             yield output
 
     async def process_spider_output_async(
@@ -61,21 +64,12 @@ class OutputMiddleware:
         """See :meth:`process_spider_output`."""
         lease = self._leases.of_result(response)
         async for output in result:
-            if lease is not None and isinstance(output, Request):
-                self._leases.adopt(output, lease)
+            self._leases.adopt(output, lease)
             yield output
 
 
-class CallbackMiddleware:
+class CallbackMiddleware(_LeaseMiddleware):
     """The innermost middleware. It sees which responses reach their callback."""
-
-    def __init__(self, leases: ScrapyLeases) -> None:
-        self._leases = leases
-
-    @classmethod
-    def from_crawler(cls, crawler: Crawler) -> CallbackMiddleware:
-        """Create the middleware of a crawler."""
-        return cls(leases_of(crawler))
 
     def process_spider_input(self, response: Response, spider: Spider | None = None) -> None:  # noqa: ARG002 - Scrapy 2.13 passes it
         """Record that the response reaches its callback."""

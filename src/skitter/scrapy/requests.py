@@ -25,12 +25,11 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter, request_from_dict
 
 from skitter.errors import RequestError, UndecodableRecord, with_article
-from skitter.frontier.records import Entry, Lease
+from skitter.frontier.records import Entry
 from skitter.request import (
     SCRAPY_ITEM,
     SCRAPY_REQUEST,
     Request,
-    decode_request,
     encode_request,
     rejected_record,
 )
@@ -204,10 +203,6 @@ class RequestCodec:
                 meta={SCRAPY_REQUEST: packed},
             )
         )
-
-    def stored(self, lease: Lease) -> Request:
-        """Return the stored request of a lease. Raises :class:`~skitter.errors.UndecodableRecord`."""
-        return decode_request(lease.url, lease.record)
 
     def request(self, stored: Request) -> scrapy.Request:
         """Return Scrapy's request. Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it."""

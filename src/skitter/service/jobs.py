@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -110,7 +111,7 @@ class JobService:
             )
         check_settings(job.settings, "settings")
         for name, value in job.settings.items():
-            naming_field(f"settings.{name}", lambda setting={name: value}: _check_limits(setting))  # type: ignore[misc]
+            naming_field(f"settings.{name}", partial(_check_limits, {name: value}))
         if (processes := job.processes) > self.config.max_processes:
             raise ApiError(
                 f"the job has {processes} processes in total",

@@ -277,24 +277,17 @@ class Node:
         jobs = await self._jobs.records.jobs()
         nodes = await self._jobs.records.nodes()  # read after the jobs, see docs/design/service.md
         running = {run for status in nodes.values() for run in status.running}
-        for run, data in runs.items():
-            if run not in _runs_of(jobs) | running:
-                if config.is_shared:
-                    context = FrontierContext(run, str(config.runs), Politeness())
-                    await make_frontier(config.store, context).erase()
-                    await self._erase(config.items(run))
-                await store.compare_and_swap("garbage", run, data, None)
-        for run, data in logs.items():
-            if run not in _logs_of(jobs) | running:
-                await self._erase(config.log(run))
-                await store.compare_and_swap("old-logs", run, data, None)
-
-    async def _erase(self, stored: AppendLog) -> None:
-        if self._jobs.config.is_shared:  # files are removed by _clean_up_files
-            try:
-                await stored.erase()
-            finally:
-                await stored.close()
+        # Files are removed by _clean_up_files.
+        for run in runs.keys() - _runs_of(jobs) - running:
+            if config.is_shared:
+                context = FrontierContext(run, str(config.runs), Politeness())
+                await make_frontier(config.store, context).erase()
+                await _erase(config.items(run))
+            await store.compare_and_swap("garbage", run, runs[run], None)
+        for run in logs.keys() - _logs_of(jobs) - running:
+            if config.is_shared:
+                await _erase(config.log(run))
+            await store.compare_and_swap("old-logs", run, logs[run], None)
 
     async def _clean_up_files(self) -> None:
         """Remove files from the disk of this node if they belong to runs that no job refers to any more."""
@@ -306,6 +299,13 @@ class Node:
             unused = _without_runs(found, _runs_of(jobs) | set(self._running))
             unused += _without_runs(logs, _logs_of(jobs) | set(self._logs))
             await asyncio.to_thread(_remove, unused)
+
+
+async def _erase(stored: AppendLog) -> None:
+    try:
+        await stored.erase()
+    finally:
+        await stored.close()
 
 
 def _files_in(*folders: Path) -> list[Path]:

@@ -110,13 +110,11 @@ class JobQueries:
     async def status(self, name: str) -> dict[str, Any]:
         job = await self._jobs.records.job(name)
         shown = view(job, await self._jobs.records.nodes())
-        if job.run is None:
-            return shown
         found = await self._status(job)
         return shown if found is None else shown | frontier_view(found)
 
     async def _status(self, job: JobRecord) -> JobStatus | None:
-        """Return the status of the run of a job; ``None`` if no node has started it."""
+        """Return the status of the run of a job; ``None`` without a run, or if no node has started it."""
         try:
             return await in_thread(job_status(await self._folder(job)))
         except (NoSuchJob, ApiError):
@@ -168,18 +166,11 @@ class JobQueries:
         end = None if limit is None else offset + limit
         shown = [view(job, nodes) for job in found[offset:end]]
         if figures:
-            figures_by_job = await self.figures([job["name"] for job in shown])
-            shown = [job | {"figures": figures_by_job.get(job["name"])} for job in shown]
+            samples = {sample.job: sample for sample in await self.samples({job["name"] for job in shown})}
+            for job_view in shown:
+                sample = samples.get(job_view["name"])  # none if the job cannot be read
+                job_view["figures"] = None if sample is None else figures_of(sample.status, sample.workers)
         return {"jobs": shown, "total": len(found), "states": dict(states)}
-
-    async def figures(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the figures of jobs, for the overview. Jobs that cannot be read are left out."""
-        await self.samples(set(names))
-        return {
-            name: figures_of(sample.status, sample.workers)
-            for name in names
-            if (sample := self._samples.get(name, (None, None))[1]) is not None
-        }
 
     async def hosts(self, name: str) -> list[Host]:
         run = (await self._folder(await self._jobs.records.job(name))).job
@@ -310,8 +301,7 @@ class JobQueries:
             raise ApiError(str(error), remedy=error.remedy, field="settings") from None
 
         async def act(opened: OpenFrontier) -> dict[str, Any]:
-            changed = await change_settings(opened.frontier, changes, reset=reset)
-            return changed.to_dict()
+            return (await change_settings(opened.frontier, changes, reset=reset)).to_dict()
 
         return await self._on_frontier(name, act)
 
@@ -322,6 +312,7 @@ async def in_thread(call: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _on_own_loop(call: Coroutine[Any, Any, _T]) -> _T:
+    # A function of its own, because the tests' detector of blocking calls exempts it by its name.
     return asyncio.run(call)
 
 

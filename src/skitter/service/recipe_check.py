@@ -27,8 +27,6 @@ _SECONDS = 10.0
 """Seconds of CPU time that a check may take."""
 _MEMORY = 1 << 30
 """Memory that the process may use in addition to its code, in bytes."""
-
-
 _MAX_LINES = 100
 """Maximum number of reported errors of a recipe."""
 

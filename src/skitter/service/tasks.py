@@ -25,8 +25,6 @@ from skitter.service.recipe_check import RecipeChecker
 
 MAX_TRIES = 20
 """Maximum attempts at a change while other nodes change the same record first."""
-
-
 _MAX_TEXT = 64 << 20
 """Maximum characters of all recipes that were ever added to a job as tasks. Every node reads them after every change."""
 

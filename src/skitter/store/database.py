@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -192,7 +193,7 @@ class DatabaseStore:
             else:
                 pages[index] = PageItems(item_id(self._job, group.fingerprint, 0)[:-1], encoded)
         for batch in _batches(pages, self._buffer_options.buffer):
-            refusals = await self._backoff.call(lambda batch=batch: self._driver.put(list(batch.values())))  # type: ignore[misc]
+            refusals = await self._backoff.call(partial(self._driver.put, list(batch.values())))
             for index, refusal in zip(batch, refusals, strict=True):
                 if refusal:
                     results[index] = GroupError(f"{self._driver.name} rejects the page's items: {refusal}")
@@ -246,11 +247,11 @@ class DatabaseOutput(Output):
         """Return a new connection for one worker."""
         return DatabaseStore(self._new_driver(), self._buffer_options)
 
-    async def _ask(self, context: OutputContext, question: Callable[[Driver], object]) -> None:
+    async def _ask(self, context: OutputContext, question: Callable[[Driver], Awaitable[None]]) -> None:
         driver = self._new_driver()
         try:
             await driver.open(StoreContext(context.job, "parent", context.directory, context.durability))
-            await question(driver)  # type: ignore[misc]
+            await question(driver)
         except Unavailable as error:
             raise StoreError(
                 f"{driver.name} cannot be reached: {error}",

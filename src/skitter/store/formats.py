@@ -37,10 +37,7 @@ def compressed(raw: BinaryIO, compression: Compression) -> Iterator[Sink]:
         with open_gzip(filename="", fileobj=raw, mode="wb", mtime=0) as sink:
             yield cast("Sink", sink)
     elif compression == "zst":
-        if sys.version_info >= (3, 14):
-            from compression import zstd  # noqa: PLC0415 - most outputs are not compressed
-        else:
-            from backports import zstd  # noqa: PLC0415 - most outputs are not compressed
+        zstd = _zstd()
         options: dict[int, int] = {zstd.CompressionParameter.checksum_flag: 1}
         with zstd.ZstdFile(raw, "w", options=options) as writer:  # closing it leaves ``raw`` open
             yield cast("Sink", writer)
@@ -56,12 +53,16 @@ def open_compressed(file: Path, compression: Compression) -> BinaryIO:
         open_gzip: Any = igzip.open
         return cast("BinaryIO", open_gzip(file, "rb"))
     if compression == "zst":
-        if sys.version_info >= (3, 14):
-            from compression import zstd  # noqa: PLC0415 - most outputs are not compressed
-        else:
-            from backports import zstd  # noqa: PLC0415 - most outputs are not compressed
-        return cast("BinaryIO", zstd.open(file, "rb"))
+        return cast("BinaryIO", _zstd().open(file, "rb"))
     return file.open("rb")
+
+
+def _zstd() -> Any:
+    if sys.version_info >= (3, 14):
+        from compression import zstd  # noqa: PLC0415 - most outputs are not compressed
+    else:
+        from backports import zstd  # noqa: PLC0415 - most outputs are not compressed
+    return zstd
 
 
 _CHUNK_SIZE = 1 << 18  # characters; memory is limited by this size and one row

@@ -292,7 +292,7 @@ class MediaStore:
     ``durability``
         ``machine``: files survive a power loss.
 
-    They raise :class:`~skitter.errors.StoreError`, and :class:`~skitter._utils.backoff.Unavailable` if a server does not
+    The methods raise :class:`~skitter.errors.StoreError`, and :class:`~skitter._utils.backoff.Unavailable` if a server does not
     respond.
     """
 

@@ -348,7 +348,7 @@ class MongoDriver:
     async def check(self, job: str) -> None:
         """Delete a document that does not exist, which needs the same permissions as a crawl but changes nothing."""
         with translated_errors(self.name):
-            await self._names(())
+            await self._names()
             await self._collection(self._location.example).delete_one({"_id": f"{job}:check"})
 
     async def clear(self, job: str) -> None:
@@ -361,7 +361,7 @@ class MongoDriver:
                     "$regex": f"^{re.escape(job)}:[0-9a-f]{{32}}:[0-9]+$",
                 }
             }
-            for name in await self._names(() if self._fixed is None else [self._fixed]):
+            for name in await self._names():
                 await self._collection(name).delete_many(of_job)
 
     async def close(self) -> None:
@@ -388,8 +388,7 @@ class MongoDriver:
         raise Unavailable("other workers are writing the same pages")
 
     async def _put(self, pages: Sequence[PageItems], refusals: list[str]) -> None:
-        fixed = self._fixed
-        names = await self._names({e.shape for p in pages for e in p.items} if fixed is None else [fixed])
+        names = await self._names(item.shape for page in pages for item in page.items)
         for name in names:
             await self._writer(name).write_pages(work_for(name, pages, refusals), refusals)
         refused = [index for index, text in enumerate(refusals) if text]
@@ -407,10 +406,10 @@ class MongoDriver:
     def _writer(self, name: str) -> PageWriter:
         return PageWriter(self._collection(name), plain=self._plain)
 
-    async def _names(self, used: Iterable[str]) -> list[str]:
-        """Return the collections in use; for a template, also all others that may contain items of an earlier visit."""
+    async def _names(self, used: Iterable[str] = ()) -> list[str]:
+        """Return the collection of all items or, for a template, those in use and all others that may contain items."""
         if self._fixed is not None:
-            return sorted(used)
+            return [self._fixed]
         assert self._client is not None
         pattern = {"name": {"$regex": self._location.pattern(self._job)}}
         known = await self._client[self._location.database].list_collection_names(filter=pattern)

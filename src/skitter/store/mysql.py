@@ -299,8 +299,7 @@ class MySqlDriver:
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - the server decides on durability
         """Connect, and create the table if it does not exist."""
-        with self._translated_errors():
-            await self._connect()
+        async with self._connected():
             if not await self._rows(f"SHOW TABLES WHERE {self._is_table()}"):
                 item = ", item json NOT NULL" if self._layout == "json" else ""
                 await self._run(
@@ -310,15 +309,13 @@ class MySqlDriver:
 
     async def check(self, job: str) -> None:
         """Test whether skitter created the table and may write to it, by deleting rows that do not exist."""
-        with self._translated_errors():
-            await self._connect()
+        async with self._connected():
             await self._check_table()
             async with self._transaction():
                 await self._delete_surplus([PageItems(f"{job}:check:", [])])
 
     async def clear(self, job: str) -> None:
-        with self._translated_errors():
-            await self._connect()
+        async with self._connected():
             await self._run(
                 f"DELETE FROM {self._relation} WHERE {ID_COLUMN} > {quoted_text(f'{job}:')}"  # noqa: S608 - quoted
                 f" AND {ID_COLUMN} < {quoted_text(f'{job};')}"
@@ -351,8 +348,7 @@ class MySqlDriver:
         return Encoded(",".join(literals).encode(), (tuple(names), tuple(kinds)))
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        with self._translated_errors():
-            await self._connect()
+        async with self._connected():
             return await put_or_bisect(self._put, pages, (ItemRefusedError,))
 
     async def _put(self, pages: Sequence[PageItems]) -> None:
@@ -579,10 +575,11 @@ class MySqlDriver:
             raise
         await self._run("COMMIT")
 
-    @contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Translate errors, and discard a connection that failed."""
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
+        """Connect if necessary. Translate errors, and discard a connection that failed."""
         try:
+            await self._connect()
             yield
         except (OSError, err.MySQLError) as error:
             problem = _translated(self.name, error)

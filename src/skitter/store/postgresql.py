@@ -6,8 +6,8 @@ need no conversion here, and a user's own table with other types also works.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -154,20 +154,17 @@ class PostgresDriver:
 
     async def open(self, context: StoreContext) -> None:  # noqa: ARG002 - the server decides on durability
         """Connect, and create the table if it does not exist."""
-        with self._discarding_broken_connections():
-            connection = await self._connected()
+        async with self._connected() as connection:
             await self._make_table(connection)
 
     async def check(self, job: str) -> None:
         """Test whether skitter created the table and may write to it, by deleting rows that do not exist."""
-        with self._discarding_broken_connections():
-            connection = await self._connected()
+        async with self._connected() as connection:
             await self._check_table(connection)
             await self._put_rows(connection, [PageItems(f"{job}:check:", [])])
 
     async def clear(self, job: str) -> None:
-        with self._discarding_broken_connections():
-            connection = await self._connected()
+        async with self._connected() as connection:
             await connection.execute(
                 f"DELETE FROM {self._relation} WHERE {ID_COLUMN} > $1 AND {ID_COLUMN} < $2"  # noqa: S608 - quoted
                 # The pattern excludes jobs whose name starts with this job's name and a colon.
@@ -198,8 +195,7 @@ class PostgresDriver:
         return Encoded(_without_nul(encode_item(row)), shape)
 
     async def put(self, pages: Sequence[PageItems]) -> list[str]:
-        with self._discarding_broken_connections():
-            connection = await self._connected()
+        async with self._connected() as connection:
             return await put_or_bisect(
                 lambda part: self._put_with_retries(connection, part), pages, _ITEM_ERRORS
             )
@@ -256,12 +252,12 @@ class PostgresDriver:
         )
         return statement, f"[{records.decode()}]"
 
-    @contextmanager
-    def _discarding_broken_connections(self) -> Iterator[None]:
-        """Translate errors, and discard a connection that failed."""
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        """Yield a connection. Translate errors, and discard a connection that failed."""
         with _translated_errors(self.name):
             try:
-                yield
+                yield await self._connect()
             except _UNAVAILABLE:
                 if self._connection is not None:
                     # The connection may seem open, but still contain the reply to an earlier statement.
@@ -271,7 +267,7 @@ class PostgresDriver:
 
     # --- the table -------------------------------------------------------------------------------------
 
-    async def _connected(self) -> asyncpg.Connection[Any]:
+    async def _connect(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
             self._connection = await asyncpg.connect(
                 self._dsn, password=self._password or None,

@@ -142,8 +142,8 @@ class SqliteStore:
     def _truncate_log(self) -> None:
         """Truncate a long write-ahead log, because SQLite never resets it while others write continuously."""
         assert self._connection
-        log = Path(f"{self._path}-wal")
-        if log.exists() and log.stat().st_size > _WAL_LIMIT:
+        write_ahead_log = Path(f"{self._path}-wal")
+        if write_ahead_log.exists() and write_ahead_log.stat().st_size > _WAL_LIMIT:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

@@ -19,11 +19,10 @@ import msgspec
 from skitter.errors import SpiderError, UsageError
 from skitter.frontends.collector.group import CollectorGroup
 from skitter.plugins import FILE_MODULE
-from skitter.run.job import HOME
+from skitter.run.job import HOME, JobSpec
 
 if TYPE_CHECKING:
     from skitter.run.crawl import RunResult, Watcher
-    from skitter.run.job import JobSpec
     from skitter.spider import Spider
 
 
@@ -95,7 +94,6 @@ async def crawl(group: CollectorGroup, options: RunOptions) -> RunResult:
 
 def _job_spec(group: CollectorGroup, options: RunOptions, name: str, spider: str, home: str) -> JobSpec:
     from skitter.frontends.collector.spider import pack_request  # noqa: PLC0415 - registering callbacks does not need it
-    from skitter.run.job import JobSpec  # noqa: PLC0415 - registering callbacks does not need it
 
     other_processes = options.workers > 1 or options.frontier != "memory:"
     outputs: Any = options.outputs  # JobSpec refuses a string instead of a list

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -308,7 +308,7 @@ def _with_options(member: Collector, request: Request) -> Request:
 
 
 async def _each(seeds: Any) -> AsyncIterator[Any]:
-    if hasattr(seeds, "__aiter__"):
+    if isinstance(seeds, AsyncIterable):
         async for seed in seeds:
             yield seed
     elif isinstance(seeds, (str, Request)):

@@ -58,7 +58,7 @@ class ManagedCrawl:
         self._feed = ErrorFeed()
         self._factory: RunFactory | None = None
         """The arguments, modules and errors. ``None`` before ``initialize``."""
-        self._first: dict[str, Request | str] = {}
+        self._first: dict[str, Request] = {}
         """All first requests so far, for a run that starts from the beginning."""
         self._domains: list[str] = []
         self._run: Crawl | None = None
@@ -166,12 +166,10 @@ class ManagedCrawl:
         arguments = factory.arguments
         requests = [Request(seed) if isinstance(seed, str) else seed for seed in seeds]
         known = {} if fresh and seeds else self._first
-        named = _named(requests)
-        together: dict[str, Request | str] = {**known, **named}
+        together = known | _named(requests)
         from_beginning = fresh or recrawl or arguments.frontier == "memory:"
         first = list(together.values()) if from_beginning else requests
-        urls = [seed if isinstance(seed, str) else seed.url for seed in together.values()]
-        domains = arguments.domains(urls)
+        domains = arguments.domains(request.url for request in together.values())
         if arguments.analyzers and not first:
             await asyncio.to_thread(factory.require_first, fresh=fresh)
         signal = StartSignal(arguments.processes == 1)
@@ -354,7 +352,7 @@ class PipelineHook:
         items[:] = kept
 
 
-def _named(requests: Iterable[Request]) -> dict[str, Request | str]:
+def _named(requests: Iterable[Request]) -> dict[str, Request]:
     """Return requests by the values that distinguish them."""
     return {f"{request.method} {request.url} {request.body!r}": request for request in requests}
 
@@ -370,7 +368,7 @@ class RunFactory:
     def make(
         self,
         domains: list[str],
-        first: list[Any],
+        first: list[Request],
         signal: StartSignal | None = None,
         *,
         fresh: bool = False,

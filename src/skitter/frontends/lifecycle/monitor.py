@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from skitter.errors import UsageError
 from skitter.frontends.lifecycle.crawl import ManagedCrawl
+from skitter.frontends.lifecycle.modules import ModuleKind
 from skitter.frontends.lifecycle.status import IllegalTransition, Status
 
 log = logging.getLogger("skitter.frontends.lifecycle")
@@ -131,5 +132,5 @@ class Monitor:
                     Level.WARNING, f"{errors.missed - missed} errors arrived too fast and were not reported"
                 )
                 missed = errors.missed
-            level = Level.ERROR if error.component == "scheduler" else Level.WARNING
+            level = Level.ERROR if error.component is ModuleKind.SCHEDULER else Level.WARNING
             self._report(level, f"{error.component}: {' '.join(filter(None, (error.url, error.message)))}")

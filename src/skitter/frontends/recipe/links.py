@@ -13,9 +13,8 @@ from skitter.frontends.recipe.finder import Finder, text_of
 from skitter.frontends.recipe.forms import submit
 from skitter.frontends.recipe.model import Follow, Paginate
 from skitter.frontends.recipe.page_context import PageContext, PageError, Template
-from skitter.frontends.recipe.request_data import batches, combinations, fields_for
+from skitter.frontends.recipe.request_data import batches, combinations, fields_for, link_filter
 from skitter.html.selector import Selector
-from skitter.link_extractor import LinkFilter
 from skitter.links import Links
 from skitter.plugins import need
 from skitter.request import Request
@@ -29,9 +28,7 @@ class LinkRule:
         self.page = compile_context.page(follow.page)
         self._finder = Finder(follow, compile_context)
         self._each = None if follow.each is None else Finder(follow.each, compile_context.at("each"))
-        match: Any = compile_context.patterns(follow.match, "match")
-        skip: Any = compile_context.patterns(follow.skip, "skip")
-        self._filter = LinkFilter(allow=match, deny=skip) if match or skip else None
+        self._filter = link_filter(follow, compile_context)
         self._url = None if follow.url is None else Template(follow.url)
         self._data = ObjectReader(follow.data, compile_context.at("data")) if follow.data else None
         self._selects = any((follow.css, follow.xpath, follow.json))
@@ -142,7 +139,8 @@ class NextNumber:
 
     @staticmethod
     def _cursor_of(cursor: Finder, context: PageContext) -> Any:
-        found = [value for value in cursor.find(context.root) if value not in {None, "", False}]
+        # A tuple, not a set: an object in JSON is not hashable.
+        found = [value for value in cursor.find(context.root) if value not in (None, "", False)]
         if not found:
             return None
         return found[0] if isinstance(found[0], (str, int)) else text_of(found[0]).strip() or None

@@ -1,4 +1,4 @@
-"""The fields of a recipe's requests: page, data, language, cookies, and each combination of values."""
+"""The fields of a recipe's requests: page, data, language, cookies, each combination of values, and the filter of URLs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from skitter.frontends.recipe.model import Range
+from skitter.frontends.recipe.compile_context import CompileContext
+from skitter.frontends.recipe.model import Follow, Range, Start
+from skitter.link_extractor import LinkFilter
 from skitter.links import Links
 from skitter.request import Request
 from skitter.response import Response
@@ -49,6 +51,13 @@ def in_language(language: str) -> dict[str, Any]:
         "meta": {LANGUAGE: language},
         "fingerprint_keys": (LANGUAGE,),
     }
+
+
+def link_filter(rule: Start | Follow, compile_context: CompileContext) -> LinkFilter | None:
+    """Return the filter of the URLs that a rule follows, by ``match`` and ``skip``; ``None`` if it follows all."""
+    match: Any = compile_context.patterns(rule.match, "match")
+    skip: Any = compile_context.patterns(rule.skip, "skip")
+    return LinkFilter(allow=match, deny=skip) if match or skip else None
 
 
 def batches(response: Response, hrefs: Sequence[str], fields: dict[str, Any]) -> list[Links]:

@@ -253,15 +253,17 @@ def _loader(yaml: Any) -> Any:
     """
     base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     plain = {
-        "bool": (r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-        "int": (r"^[-+]?[0-9]+$", "-+0123456789"),
-        "float": (r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$", "-+0123456789."),
-        "null": (r"^(?:~|null|Null|NULL|)$", "~nN\0"),
+        "bool": (r"^(?:true|True|TRUE|false|False|FALSE)$", [*"tTfF"]),
+        "int": (r"^[-+]?[0-9]+$", [*"-+0123456789"]),
+        "float": (
+            r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$",
+            [*"-+0123456789."],
+        ),
+        "null": (r"^(?:~|null|Null|NULL|)$", [*"~nN", ""]),
     }
     loader: Any = type("RecipeLoader", (base,), {"yaml_implicit_resolvers": {}})
-    for kind, (pattern, first) in plain.items():
-        firsts = [*first.replace("\0", "")] + ([""] if "\0" in first else [])
-        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), firsts)
+    for kind, (pattern, first_characters) in plain.items():
+        loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(pattern), first_characters)
     return loader
 
 

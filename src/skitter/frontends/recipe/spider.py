@@ -13,7 +13,7 @@ from skitter.frontends.recipe.forms import ASK, SENT
 from skitter.frontends.recipe.page_context import PageContext
 from skitter.frontends.recipe.pages import LoadingHook
 from skitter.frontends.recipe.source import RecipeSource
-from skitter.frontends.request_defaults import RECRAWL, RequestDefaults
+from skitter.frontends.request_defaults import RequestDefaults
 from skitter.frontends.scripting.engine import ScriptEngine
 from skitter.links import Links
 from skitter.request import Request
@@ -155,17 +155,11 @@ class RecipeSpider(Spider):
         """Read a page of the kind that its request names."""
         uses_lastmod = sitemap is not None and self.settings.use_lastmod
         results = await self._runner.read(response, page, data or {}, sitemap, uses_lastmod=uses_lastmod)
-        return self._marked(results, response)
+        return self._defaults.apply_to_page(results, response)
 
     async def login(self, response: Response, step: str) -> list[Any]:
         """Perform a step of the login: fill in the form, follow the response to it, or start the crawl."""
-        return self._marked(await self._runner.step(step, response), response)
-
-    def _marked(self, results: Iterable[Any], response: Response) -> list[Any]:
-        if self._defaults.is_empty:
-            return list(results)
-        number = response.meta.get(RECRAWL, 0)
-        return [marked for result in results for marked in self._defaults.apply(result, number)]
+        return self._defaults.apply_to_page(await self._runner.step(step, response), response)
 
     async def on_stop(self, worker: object) -> None:
         """Close the resources of the recipe in this process."""

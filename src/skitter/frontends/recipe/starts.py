@@ -11,7 +11,14 @@ from skitter.errors import SkitterError
 from skitter.frontends.recipe.compile_context import CompileContext
 from skitter.frontends.recipe.model import Range, Start
 from skitter.frontends.recipe.page_context import PageContext, Template
-from skitter.frontends.recipe.request_data import LANGUAGE, batches, combinations, fields_for, in_language
+from skitter.frontends.recipe.request_data import (
+    LANGUAGE,
+    batches,
+    combinations,
+    fields_for,
+    in_language,
+    link_filter,
+)
 from skitter.frontends.recipe.script_rule import ScriptRule
 from skitter.frontends.recipe.validation import is_open
 from skitter.frontends.scripting.engine import ScriptEngine
@@ -36,8 +43,7 @@ class StartRule:
             if start.page is not None
             else next(iter(compile_context.pages), "")
         )
-        self._match = compile_context.patterns(start.match, "match")
-        self._skip = compile_context.patterns(start.skip, "skip")
+        self._filter = link_filter(start, compile_context)
         self._script = None if start.script is None else ScriptRule(start.script, compile_context)
         self._url = Template(start.url or start.sitemap or "")
         self._check(compile_context, bare=isinstance(declared, str))
@@ -127,7 +133,7 @@ class StartRule:
         for entry in read_sitemap(response.body, response.url):
             if entry.is_sitemap:
                 sitemaps.append(entry.url)
-            elif self._admits(entry.url):
+            elif self._filter is None or self._filter.admits(entry.url):
                 lastmod = entry.lastmod_for_revisit(now) if uses_lastmod and entry.lastmod else ""
                 pages.setdefault(lastmod, []).append(entry.url)
         parent = response.request
@@ -140,11 +146,6 @@ class StartRule:
         if sitemaps:
             further = {**fields, "cb_kwargs": {**fields["cb_kwargs"], "sitemap": self._place}}
             yield from batches(response, sitemaps, further)
-
-    def _admits(self, url: str) -> bool:
-        if self._match and not any(pattern.search(url) for pattern in self._match):
-            return False
-        return not any(pattern.search(url) for pattern in self._skip)
 
 
 def _body_of(start: Start, variables: Mapping[str, Any]) -> tuple[bytes, dict[str, str]]:

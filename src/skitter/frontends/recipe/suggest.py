@@ -68,9 +68,8 @@ def _try_out(text: str, response: Response) -> None:
         for item in reader.read(PageContext(response, "page", {}, form=reader.format))
         if isinstance(item, dict)
     ]
-    if not any(
-        value not in {None, ""} for item in items for value in item.values() if not isinstance(value, list)
-    ):
+    values = [value for item in items for value in item.values()]
+    if all(value is None or value == "" or isinstance(value, list) for value in values):
         raise PageError(f"nothing was found in {response.url}", remedy="write the recipe yourself")
 
 

@@ -15,7 +15,6 @@ import msgspec
 
 from skitter.errors import DeferRequest, SpiderError, did_you_mean
 from skitter.fetch.identity.contract import IdentitySources
-from skitter.frontends.request_defaults import RECRAWL
 from skitter.frontends.tasks.task import Task
 from skitter.frontier.records import TASK
 from skitter.politeness import HostLimits
@@ -114,14 +113,13 @@ class TaskSpider(Spider):
         found = await self.find_task(task)
         if found.closed:  # the task was closed while the page was fetched
             return []
-        return _marked(
-            found, await found.read(response, rule, data or {}, run_callback, **arguments), response
-        )
+        results = await found.read(response, rule, data or {}, run_callback, **arguments)
+        return found.defaults.apply_to_page(results, response)
 
     async def login(self, response: Response, task: str, step: str) -> list[Any]:
         """Perform a step of the login of a task: fill in the form, follow the response to it, or start the task."""
         found = await self.find_task(task)
-        return _marked(found, await found.step(step, response), response)
+        return found.defaults.apply_to_page(await found.step(step, response), response)
 
     async def find_task(self, name: str) -> Task:
         """Return a task by its key. A request without a task, such as an external seed, belongs to the only task.
@@ -138,7 +136,7 @@ class TaskSpider(Spider):
 
     def route_of(self, request: Request) -> tuple[str, ...]:
         """Return the outputs of a request's task; see :class:`~skitter.worker.routing.OutputRouter`."""
-        task = self.by_key.get(request.cb_kwargs.get("task", ""))
+        task = self.by_key.get(request.cb_kwargs.get(TASK, ""))
         return tuple((self._only_task() if task is None else task).outputs)
 
     def identity_of(self, request: Request) -> IdentitySources | None:
@@ -178,7 +176,7 @@ class TaskSpider(Spider):
 
         Raises :class:`~skitter.errors.DeferRequest` for a paused task.
         """
-        task = await self.find_task(request.cb_kwargs.get("task", ""))
+        task = await self.find_task(request.cb_kwargs.get(TASK, ""))
         if task.paused and not task.closed:
             self._report_pause(task)
             host = host_of(normalize(request.url) or "")
@@ -199,18 +197,13 @@ class TaskSpider(Spider):
     async def after_request(self, response: Response) -> HookAction | None:
         """Let a task handle a response before its status is checked."""
         arguments = {} if response.request is None else response.request.cb_kwargs
-        return (await self.find_task(arguments.get("task", ""))).after_request(response)
+        return (await self.find_task(arguments.get(TASK, ""))).after_request(response)
 
     async def on_stop(self, worker: object) -> None:
         """Close the resources of the tasks in this process."""
         del worker
         for task in self.by_key.values():
             await task.close()
-
-
-def _marked(task: Task, results: Iterable[Any], response: Response) -> list[Any]:
-    number = response.meta.get(RECRAWL, 0)
-    return [marked for result in results for marked in task.defaults.apply(result, number)]
 
 
 class SweepSchedule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime
@@ -240,7 +240,7 @@ class RuleContext:
 
 
 async def _each(starts: Any) -> AsyncIterator[Any]:
-    if hasattr(starts, "__aiter__"):
+    if isinstance(starts, AsyncIterable):
         async for start in starts:
             yield start
     elif isinstance(starts, Iterable) and not isinstance(starts, str):

@@ -21,7 +21,6 @@ from skitter.service.errors import ApiError
 
 _MIN_LENGTH = 16
 """Characters of a token."""
-_NEW_ONE = 'create one with: python -c "import secrets; print(secrets.token_urlsafe())"'
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing (RFC 9110, section 9.2.1)."""
 _NAMED = re.compile(r"/(?:jobs|recipes)/([^/]+)")
@@ -192,7 +191,7 @@ def _caller(line: str, number: int) -> Caller:
     if len(token) < _MIN_LENGTH:
         raise UsageError(
             f"an API token has only {len(token)} characters; the minimum is {_MIN_LENGTH}",
-            remedy=_NEW_ONE,
+            remedy='create one with: python -c "import secrets; print(secrets.token_urlsafe())"',
             field="token_file",
         )
     digest = hashlib.sha256(token.encode()).digest()

@@ -27,8 +27,7 @@ SERVICE = "skitter.v1.Skitter"
 _PACKAGE = "skitter.v1"
 _FILE = "skitter/v1/skitter.proto"
 _IMPORTS = ("google/protobuf/empty.proto", "google/protobuf/struct.proto", "google/protobuf/wrappers.proto")
-_OWN_OF_HTTP = frozenset({("POST", "/session"), ("DELETE", "/session")})
-"""Operations that set cookies."""
+_COOKIE_OPERATIONS = frozenset({("POST", "/session"), ("DELETE", "/session")})
 _LARGEST_TAG = (1 << 29) - 1
 _RESERVED_TAGS = range(19_000, 20_000)
 _LARGEST_INTEGER = 1 << 53
@@ -170,7 +169,7 @@ def _operations(app: FastAPI) -> Iterator[tuple[str, APIRoute, Mapping[str, Any]
     for route in app.routes:
         if isinstance(route, APIRoute) and route.include_in_schema:
             for method in sorted(route.methods or ()):
-                if (method, route.path_format) not in _OWN_OF_HTTP:
+                if (method, route.path_format) not in _COOKIE_OPERATIONS:
                     yield method, route, paths[route.path_format][method.lower()]
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from skitter.errors import FrontierError, SkitterError, StoreError
-from skitter.frontends.recipe.source import RecipeError
+from skitter.frontends.recipe.source import RecipeError, name_of
 from skitter.service.errors import ApiError
 
 log = logging.getLogger("skitter.service")
@@ -83,10 +83,7 @@ def _entry(field: str, message: str, remedy: str = "") -> dict[str, str]:
 
 def _field_of(path: tuple[Any, ...]) -> str:
     """Return the path of a field as text. ``body`` is omitted; other parts of a request are included."""
-    text = ""
-    for part in path[1:] if path[0] == "body" else path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text or "body"
+    return name_of(path[1:] if path[0] == "body" else path) or "body"
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

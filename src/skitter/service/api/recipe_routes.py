@@ -77,8 +77,8 @@ def add_recipe_routes(app: FastAPI, jobs: JobService) -> None:
         recipe = StoredRecipe(name=name, text=body.text, syntax=body.syntax)
         await jobs.checker.check(recipe, body.arguments)
         settings = jobs.config.operator_settings
-        order = TrialCommand(body.text, body.syntax, body.arguments, body.url, body.page, settings)
-        return Response(msgspec.json.encode(await run_trial(order)), media_type="application/json")
+        command = TrialCommand(body.text, body.syntax, body.arguments, body.url, body.page, settings)
+        return Response(msgspec.json.encode(await run_trial(command)), media_type="application/json")
 
 
 def _without_text(recipe: StoredRecipe) -> dict[str, Any]:

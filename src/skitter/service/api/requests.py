@@ -45,6 +45,12 @@ CallerParam = Annotated[Caller, Depends(caller_of)]
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 QueueName = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,64}$")]
 Values = Annotated[dict[str, JsonValue], Field(max_length=200)]
+Schedule = Annotated[
+    str,
+    Field(
+        max_length=200, description="When new runs start: five cron fields, in UTC. Empty: only on request."
+    ),
+]
 JobPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
 """Name of a job that exists: outside of a service, names may have dots and up to 100 characters."""
 NamePath = Annotated[str, Path(pattern=f"^{NAME}$", max_length=64)]
@@ -56,8 +62,6 @@ RunQuery = Annotated[
     str | None, Query(max_length=100, description="Id of a run. Default: the newest run of the job.")
 ]
 LimitQuery = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items.")]
-
-
 FollowQuery = Annotated[bool, Query(description=_FOLLOW_TEXT)]
 
 
@@ -90,11 +94,7 @@ class JobRequest(RequestBody):
         description="Queues to serve, each with the number of processes on each node that serve only this queue."
         " With 0, the processes of `workers` serve it. Default: the processes of `workers` serve all queues.",
     )
-    schedule: str = Field(
-        "",
-        max_length=200,
-        description="When new runs start: five cron fields, in UTC. Empty: only on request.",
-    )
+    schedule: Schedule = ""
     start: bool | None = Field(
         None, description="Whether to start a run at once. Default: yes, unless there is a schedule."
     )
@@ -103,9 +103,7 @@ class JobRequest(RequestBody):
 class ScheduleRequest(RequestBody):
     """A new schedule of a job."""
 
-    schedule: str = Field(
-        max_length=200, description="When new runs start: five cron fields, in UTC. Empty: only on request."
-    )
+    schedule: Schedule
 
 
 class TaskRequest(RequestBody):
