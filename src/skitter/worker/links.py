@@ -456,7 +456,9 @@ class LinkCollector:
         simple: list[Request] = []
         unscoped = self.unscoped_callbacks
         for request in requests:
-            differs = request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter
+            differs = (
+                request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter
+            )
             if differs or request.callback in unscoped:
                 self._collect_request(found, request, parent)
             else:
