@@ -454,16 +454,24 @@ class LinkCollector:
                 self._collect_request(found, request, parent)
             return
         simple: list[Request] = []
-        unscoped = self.unscoped_callbacks
         for request in requests:
-            differs = (
-                request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter
-            )
-            if differs or request.callback in unscoped:
+            if (
+                request.method != "GET"
+                or request.body
+                or request.fingerprint_keys
+                or request.dont_filter
+                or self._leaves_scope(request)
+            ):
                 self._collect_request(found, request, parent)
             else:
                 simple.append(request)
         self._collect_simple(found, simple, parent)
+
+    def _leaves_scope(self, request: Request) -> bool:
+        """Return whether a request is out of scope, but permitted by its callback. Batches hold only links in scope."""
+        if request.callback not in self.unscoped_callbacks:
+            return False
+        return self._scope.refuse(request.url, host_of(request.url)) is not None
 
     def _collect_simple(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
         """Add requests whose identity is that of a link to their URL."""
