@@ -127,7 +127,7 @@ class Response:
 
     __slots__ = (
         "_base", "_callback", "_callback_name", "_content_type", "_encoding", "_given_encoding", "_headers", "_media_type",
-        "_parsed_headers", "_refusal", "_selector", "_text", "body", "captured", "ip", "is_truncated", "latency",
+        "_parsed_headers", "_refusal", "_selector", "_text", "body", "captured", "ip", "is_archived", "is_truncated", "latency",
         "max_memory", "moved_to", "open_page", "page", "protocol", "request", "status", "url", "wire_body",
     )  # fmt: skip
 
@@ -163,6 +163,8 @@ class Response:
         self.protocol = protocol
         self.is_truncated = False
         """Whether the body is only the start of what the server sent; see the setting ``truncate_body``."""
+        self.is_archived = False
+        """Whether it was read from an archive, so that another attempt would receive the same response."""
         self.max_memory = DEFAULT_MEMORY
         """Maximum memory of the parsed page, in bytes: the setting ``max_page_memory``."""
         self.moved_to = moved_to
@@ -204,7 +206,7 @@ class Response:
             copy._encoding = self._encoding
         copy.wire_body = self.body if "body" in changes and self.wire_body is None else self.wire_body
         copy.max_memory = self.max_memory
-        copy.is_truncated = self.is_truncated
+        copy.is_truncated, copy.is_archived = self.is_truncated, self.is_archived
         return copy
 
     # What the request brought along

@@ -98,9 +98,11 @@ class Scope:
 
     def refuse_path(self, url: str) -> str | None:
         """Check the parts of a URL other than its scheme and host; see :meth:`refuse`."""
-        if len(url) > self._max_length:
-            return LENGTH
-        return None if self._plain else self._refuse_by_pattern(url)
+        return self.refuse_length(url) or (None if self._plain else self._refuse_by_pattern(url))
+
+    def refuse_length(self, url: str) -> str | None:
+        """Check only the length of a URL."""
+        return LENGTH if len(url) > self._max_length else None
 
     def admits_paths(self, urls: Sequence[str], characters: int) -> bool:
         """Return ``True`` if :meth:`refuse_path` would not refuse any of these URLs. ``characters``: at least their total length."""

@@ -56,6 +56,10 @@ class Spider:
     they need not be in memory together. If such a callback raises an exception, the links that it yielded before are still
     followed. Passes always fetch the pages of these callbacks, even with ``revisit_share``
     or ``use_lastmod``, because they list other pages."""
+    unscoped_callbacks: Sequence[str] = ()
+    """Names of callbacks whose requests (not links of ``follow_all``) may lead to any host and path, because neither
+    ``allowed_domains`` nor the settings ``scope``, ``allow`` and ``deny`` apply to them. They suit documents that list pages,
+    such as sitemaps."""
     own_meta: bool = False
     """Whether all keys of ``meta`` are the spider's own. By default, a run warns about keys that only Scrapy would use or
     set, and a request with ``meta["proxy"]`` fails, because it would be sent from your own address."""

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import random
+import re
 import time
 from collections import Counter
 from datetime import datetime
@@ -201,6 +203,73 @@ def replay(tmp_path, archive, spider=SPIDER, *options):
 
 def titles(tmp_path):
     return {item["url"].removeprefix(ORIGIN): item["title"] for item in lines_of(tmp_path / "items.jsonl")}
+
+
+def test_uris_between_angle_brackets_are_those_of_an_archive_of_wget(tmp_path):
+    archive = ForeignArchive()
+    archive.add(ORIGIN, b"<title>home</title><a href=/b>b</a>")
+    archive.add_revisit(f"{ORIGIN}b", ORIGIN)
+    plain = re.sub(rb"(Target-URI: )(\S+)", rb"\1<\2>", gzip.decompress(archive.data))
+    (tmp_path / "wget.warc").write_bytes(plain)
+    done = run(tmp_path, ORIGIN, "-s", "fetcher=warc:wget.warc", "-o", "items.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert titles(tmp_path) == {"": "home", "b": "home"}
+
+
+def test_a_recorded_failure_is_not_retried(tmp_path):
+    archive = ForeignArchive()
+    archive.add(ORIGIN, b"<a href=/busy>b</a><a href=/broken>b</a><a href=/page>p</a>")
+    archive.add(f"{ORIGIN}busy", b"", status="503 Busy", fields=[("Retry-After", "1")])
+    archive.add(f"{ORIGIN}broken", b"", status="500 Broken")
+    archive.add(f"{ORIGIN}page", b"<title>page</title>")
+    archive.add(f"{ORIGIN}robots.txt", b"", status="503 Busy")
+    done = replay(tmp_path, archive, SPIDER, "-s", "retry_delay=0", "-s", "max_throttled=1")
+    assert done.returncode == 0, done.stderr
+    assert titles(tmp_path) == {"": None, "page": "page"}
+    letters = json.loads(skitter("failures", "list", "j", "--json", cwd=tmp_path).stdout)
+    assert sorted((letter["url"].removeprefix(ORIGIN), letter["attempts"]) for letter in letters) == [
+        ("broken", 1),
+        ("busy", 1),
+    ]
+    assert "retried" not in skitter("status", "j", cwd=tmp_path).stdout
+
+
+def test_an_archive_that_was_compressed_as_a_whole_is_refused(tmp_path):
+    archive = ForeignArchive()
+    for name in ("a", "b", "c"):
+        archive.add(f"{ORIGIN}{name}", b"<title>page</title>")
+    (tmp_path / "pages.py").write_text(SPIDER)
+    (tmp_path / "whole.warc.gz").write_bytes(gzip.compress(gzip.decompress(archive.data)))
+    options = ("-a", f"url={ORIGIN}", "-s", "fetcher=warc:whole.warc.gz")
+    line = usage_error("run", "pages.py", *options, cwd=tmp_path)
+    assert "whole.warc.gz is compressed as a whole" in line
+    assert "gunzip" in line
+
+
+@pytest.mark.parametrize("is_compressed", [True, False])
+def test_an_archive_that_is_cut_off_gives_a_warning_and_no_part_of_a_page(tmp_path, is_compressed):
+    archive = ForeignArchive()
+    archive.add(ORIGIN, b"<title>home</title><a href=/b>b</a>")
+    archive.add(f"{ORIGIN}b", b"<title>b</title>" + bytes(random.Random(1).randbytes(5000)))
+    data = archive.data if is_compressed else gzip.decompress(archive.data)
+    (tmp_path / "cut.warc").write_bytes(data[:-2000])
+    done = run(tmp_path, ORIGIN, "-s", "fetcher=warc:cut.warc", "-o", "items.jsonl", "--job", "j")
+    assert done.returncode == 0, done.stderr
+    assert "the archive cut.warc ends within a record" in done.stderr
+    assert titles(tmp_path) == {"": "home"}
+    (letter,) = json.loads(skitter("failures", "list", "j", "--json", cwd=tmp_path).stdout)
+    assert letter["error"].startswith("archive: the record is cut off after")
+
+
+def test_a_cut_body_is_replayed_as_it_was_delivered(serve, tmp_path):
+    body = b"<title>cut</title>" + random.Random(2).randbytes(50_000)
+    server = serve(Scripted({"/": Answer(gzip.compress(body), headers={"Content-Encoding": "gzip"})}))
+    limits = ("-s", "max_body=20000", "-s", "truncate_body=true")
+    assert run(tmp_path, server.url, *limits, "-o", "live.jsonl", "-o", "site.warc.gz").returncode == 0
+    options = ("-s", "fetcher=warc:site.warc.gz", "--job", "again", "-o", "items.jsonl")
+    assert run(tmp_path, server.url, *limits, *options).returncode == 0
+    assert lines_of(tmp_path / "items.jsonl") == lines_of(tmp_path / "live.jsonl")
+    assert [item["size"] for item in lines_of(tmp_path / "items.jsonl")] == [20_000]
 
 
 def test_the_latest_answer_of_a_foreign_archive_counts(tmp_path):

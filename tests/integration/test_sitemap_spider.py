@@ -139,6 +139,30 @@ def test_a_crawl_without_code_reads_sitemaps(site, tmp_path, start):
     assert found == {f"{site.url}page/{name}" for name in ("0", "1", "2", "x", "old0", "old1", "old2")}
 
 
+def test_the_scope_of_a_crawl_limits_its_pages_but_not_its_sitemaps(serve, tmp_path):
+    def answer(visit):
+        """The sitemaps are on another host (localhost) than the pages (127.0.0.1)."""
+        pages, maps = f"http://127.0.0.1:{visit.port}", f"http://localhost:{visit.port}"
+        if visit.path == "/robots.txt":
+            return Answer(f"Sitemap: {maps}/index.xml\n".encode(), content_type="text/plain")
+        if visit.path == "/index.xml":
+            return xml("sitemapindex", [f"<sitemap><loc>{maps}/map.xml</loc></sitemap>"])
+        if visit.path == "/map.xml":
+            urls = [f"{pages}/product/1", f"{pages}/news/1", f"{maps}/product/2"]
+            return xml("urlset", [f"<url><loc>{url}</loc></url>" for url in urls])
+        # The link is refused, and must not keep the sitemap from being read.
+        return Answer(f'<title>x</title><a href="{maps}/index.xml">index</a>'.encode())
+
+    server = serve(answer)
+    options = ("--delay", "0", "--allow", "/product/", "--allow", "/start", "-o", "x.jsonl")
+    result = skitter("crawl", f"{server.url}start", "--sitemap", "auto", *options, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert {item["url"] for item in items(tmp_path / "x.jsonl")} == {
+        f"{server.url}start",
+        f"{server.url}product/1",
+    }
+
+
 def test_a_crawl_needs_a_url_or_a_sitemap(tmp_path):
     assert "no URL" in usage_error("crawl", cwd=tmp_path)
     assert "no URL" in usage_error("crawl", "--sitemap", "auto", cwd=tmp_path)

@@ -91,6 +91,7 @@ def test_a_string_in_place_of_a_list_is_refused(tmp_path, name):
         ({"monitors": {"items": 5}}, "monitors = [...]"),
         ({"streaming_callbacks": "parse_list"}, "streaming_callbacks = ['parse_list']"),
         ({"streaming_callbacks": ["parse_lits"]}, "correct the name"),
+        ({"unscoped_callbacks": ["parse_lits"]}, "correct the name"),
         ({"rules": Rule(LinkExtractor())}, "rules = [Rule(...)]"),
         ({"rules": [LinkExtractor()]}, "rules = [Rule("),
     ],

@@ -6,6 +6,8 @@ features of the standard are used (ISO 28500:2017).
 
 from __future__ import annotations
 
+import gzip
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,26 +16,31 @@ import xxhash
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from skitter._utils.concurrency import SingleThreadExecutor
-from skitter.errors import FetchError, SettingsError
-from skitter.fetch.contract import UNCONDITIONAL, BodyTooLarge, FetcherCapabilities, HeaderHook, SendPermit
+from skitter.archive.messages import NotArchived, decode_message, split_message
+from skitter.errors import SettingsError
+from skitter.fetch.contract import UNCONDITIONAL, FetcherCapabilities, HeaderHook, SendPermit
 from skitter.fetch.identity.contract import SourceContext
 from skitter.fetch.tdmrep import SITE_FILES
+from skitter.fetch.transfer import cuts_body
 from skitter.request import Request
 from skitter.response import Response
+from skitter.web.headers import THROTTLED
+from skitter.web.inflate import GZIP_MAGIC
 from skitter.web.urls import normalize
+
+log = logging.getLogger("skitter.crawl")
 
 _RESPONSES = WarcRecordType.response | WarcRecordType.resource | WarcRecordType.revisit
 _BUFFER = 16 * 1024
 """Bytes that are read at a time to find one record."""
+_PIECE = 1 << 16
+_RECORD_END = 4
+"""Length of the two empty lines after a record."""
+_SERVER_ERROR = 500
+_MAX_HEAD = 1 << 20
+"""Maximum number of bytes of the status line and the headers of a response."""
 _Key = tuple[str, str, int]
 """Method, URL, and the hash of the body; see :func:`_key`."""
-
-
-class NotArchived(FetchError):
-    """The archive has no response to the request."""
-
-    kind = "archive"
-    retryable = False
 
 
 class _Location(NamedTuple):
@@ -49,8 +56,8 @@ class _Location(NamedTuple):
 class WarcFetcher:
     """Responds to each request with its latest response in one or more WARC files, separated by commas.
 
-    A request without a response raises :class:`NotArchived`. A robots.txt that is not in the archive counts as
-    missing, so everything is allowed. Nothing is sent to any server.
+    A request without a response raises :class:`NotArchived`. A robots.txt that is not in the archive, or that the server
+    failed to send, counts as missing, so everything is allowed. Nothing is sent to any server.
     """
 
     capabilities = FetcherCapabilities()
@@ -61,7 +68,7 @@ class WarcFetcher:
             raise SettingsError(
                 "the fetcher warc names no file", remedy="write fetcher=warc:FILE", field="fetcher"
             )
-        self._max_body = context.settings.max_body
+        self._settings = context.settings
         self._index: dict[_Key, _Location] = {}
         self._thread = SingleThreadExecutor("warc")
 
@@ -88,25 +95,51 @@ class WarcFetcher:
             if request.url.endswith(SITE_FILES):
                 return Response(request.url, 404, request=request)
             raise NotArchived("the archive has no response to this request")
-        return await self._thread.run_short(self._read, location, request)
+        response = await self._thread.run_short(self._read, location, request)
+        failed = response.status >= _SERVER_ERROR or response.status in THROTTLED
+        if failed and request.url.endswith(SITE_FILES):
+            return Response(request.url, 404, request=request)
+        return response
 
     async def close(self) -> None:
         """Stop the thread."""
         self._thread.stop()
 
     def _read(self, location: _Location, request: Request) -> Response:
-        limit = request.max_body or self._max_body
+        limit = request.max_body or self._settings.max_body
+        room = 2 * limit + _MAX_HEAD  # the coding of a body may be longer than the body
         try:
             with self._files[location.file].open("rb") as file:
                 file.seek(location.offset)
-                records = ArchiveIterator(file, auto_decode="all", strict_mode=False, buffer_size=_BUFFER)
-                record = next(iter(records))
-                body = record.reader.read(limit + 1)
+                record = next(iter(ArchiveIterator(file, parse_http=False, buffer_size=_BUFFER)))
+                block = record.reader.read(room)
         except (OSError, ValueError, StopIteration) as error:
             raise NotArchived(f"the record cannot be read: {error}") from error
-        if len(body) > limit:
-            raise BodyTooLarge(f"the archived body is longer than {limit} bytes")
-        return _response(record, body, request)
+        if len(block) < min(record.content_length, room):
+            raise NotArchived(
+                f"the record is cut off after {len(block):,} of its {record.content_length:,} bytes"
+            )
+        return self._response(record, block, request, limit)
+
+    def _response(self, record: WarcRecord, block: bytes, request: Request, limit: int) -> Response:
+        headers: dict[str, str] | bytes
+        if record.is_http:
+            status, headers, body = split_message(block)
+        else:  # a resource
+            status, headers, body = 200, {"Content-Type": record.headers.get("Content-Type") or ""}, block
+        response = Response(
+            request.url, status, headers=headers, body=body, request=request,
+            ip=record.headers.get("WARC-IP-Address") or "", protocol=record.headers.get("WARC-Protocol") or "",
+        )  # fmt: skip
+        response.is_archived = True
+        response.is_truncated = bool(record.headers.get("WARC-Truncated"))
+        decode_message(
+            response,
+            limit,
+            cuts=response.is_truncated or cuts_body(request, self._settings),
+            needs_body=response.ok or status in self._settings.allowed_statuses,
+        )
+        return response
 
     def _read_index(self) -> dict[_Key, _Location]:
         index, ids = self._scan({})
@@ -128,8 +161,16 @@ class WarcFetcher:
         index: dict[_Key, _Location] = {}
         ids: dict[str, _Key] = {}
         for number, path in enumerate(self._files):
+            last = -1
             for record in _records(path):
-                url = record.headers.get("WARC-Target-URI") or ""
+                if record.stream_pos == last:
+                    raise SettingsError(
+                        f"the archive {path} is compressed as a whole, so its records cannot be found one by one",
+                        remedy="decompress it (gunzip), and name the .warc file",
+                        field="fetcher",
+                    )
+                last = record.stream_pos
+                url = _uri(record, "WARC-Target-URI")
                 if record.record_type == WarcRecordType.request:
                     if (key := _key_of_request(record, url)) is not None:
                         ids[record.headers.get("WARC-Concurrent-To") or ""] = key
@@ -137,7 +178,7 @@ class WarcFetcher:
                 key = known.get(record.record_id or "") or _key("GET", url)
                 original = ""
                 if record.record_type == WarcRecordType.revisit:
-                    original = record.headers.get("WARC-Refers-To-Target-URI") or ""
+                    original = _uri(record, "WARC-Refers-To-Target-URI")
                     if not original or key in index:
                         continue  # not modified: the full response is elsewhere in the archive
                 date = record.record_date
@@ -147,6 +188,8 @@ class WarcFetcher:
                 before = index.get(key)
                 if before is None or before.original or before.time <= location.time:
                     index[key] = location
+            if last >= 0 and not known and _is_cut_off(path, last):
+                log.warning("the archive %s ends within a record, so responses may be missing", path)
         return index, ids
 
 
@@ -154,7 +197,7 @@ def _records(path: Path) -> Iterator[WarcRecord]:
     try:
         with path.open("rb") as file:
             yield from ArchiveIterator(
-                file, record_types=_RESPONSES | WarcRecordType.request, parse_http=False, strict_mode=False
+                file, record_types=_RESPONSES | WarcRecordType.request, parse_http=False
             )
     except OSError as error:
         raise SettingsError(
@@ -162,6 +205,29 @@ def _records(path: Path) -> Iterator[WarcRecord]:
             remedy="name a WARC file (.warc or .warc.gz)",
             field="fetcher",
         ) from error
+
+
+def _is_cut_off(path: Path, offset: int) -> bool:
+    """Return whether a file ends within a record. ``offset``: the start of its last response or request."""
+    end = b""
+    with path.open("rb") as file:
+        file.seek(offset)
+        start = file.read(len(GZIP_MAGIC))
+        file.seek(offset)
+        if not start.startswith((GZIP_MAGIC, b"WA")):  # another compression
+            return False
+        stream = gzip.GzipFile(fileobj=file) if start == GZIP_MAGIC else file
+        try:
+            while piece := stream.read(_PIECE):
+                end = (end + piece)[-_RECORD_END:]
+        except (EOFError, gzip.BadGzipFile):
+            return True
+    return not end.endswith((b"\r\n\r\n", b"\n\n"))
+
+
+def _uri(record: WarcRecord, name: str) -> str:
+    """Return a URI among the headers of a record. WARC 1.0 puts it between ``<`` and ``>``, and GNU Wget does so."""
+    return (record.headers.get(name) or "").removeprefix("<").removesuffix(">")
 
 
 def _key(method: str, url: str, body: bytes = b"") -> _Key:
@@ -173,20 +239,3 @@ def _key_of_request(record: WarcRecord, url: str) -> _Key | None:
     head, _, body = record.reader.read().partition(b"\r\n\r\n")
     method = head.partition(b" ")[0].decode("latin-1")
     return None if method == "GET" else _key(method, url, body)
-
-
-def _response(record: WarcRecord, body: bytes, request: Request) -> Response:
-    if not record.is_http_parsed:  # a resource
-        headers = {"Content-Type": record.headers.get("Content-Type") or ""}
-        return Response(request.url, 200, headers=headers, body=body, request=request)
-    http = record.http_headers
-    lines = [http.status_line_bytes or b"", *(b"%s: %s" % field for field in http.items_bytes())]
-    return Response(
-        request.url,
-        http.status_code or 0,
-        headers=b"\r\n".join(lines) + b"\r\n\r\n",
-        body=body,
-        request=request,
-        ip=record.headers.get("WARC-IP-Address") or "",
-        protocol=record.headers.get("WARC-Protocol") or "",
-    )

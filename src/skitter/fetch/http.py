@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import re
 import resource
 import time
 from collections.abc import Coroutine, Mapping
@@ -41,6 +40,7 @@ from skitter.request import Request
 from skitter.response import HTTP_TRACE, Response
 from skitter.secrets import DIGEST, authorizations
 from skitter.settings import DEFAULT_USER_AGENT, Settings
+from skitter.web.headers import content_codings
 from skitter.web.urls import normalize, origin_of
 
 if TYPE_CHECKING:  # needs an extra
@@ -57,7 +57,6 @@ _OTHER_DESCRIPTORS = 48
 _IDLE_CONNECTIONS = 1_000
 """Number of connections that are kept by default. One over TLS takes about 80 KB."""
 _SCHEMES = ("http://", "https://")
-_CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
 # Bytes. Larger bodies are decoded in a thread, so that they do not block the event loop.
 _DECODE_IN_THREAD = 256 * 1024
 
@@ -340,8 +339,7 @@ class HttpFetcher:
         self.cookies.absorb(response)
 
     async def _decoded(self, response: Response, names: bytes, limit: int, cuts: bool) -> bytes:
-        tokens = b",".join(_CONTENT_ENCODINGS(names)).decode("latin-1").split(",")
-        codings = [name for token in tokens if (name := token.strip()) not in ("", "identity")]
+        codings = content_codings(names)
         body = response.body
         if not codings:
             return body

@@ -29,7 +29,8 @@ _MAX_BODY = 64 * 1024 * 1024
 class SitemapSpider(Spider):
     """A spider that fetches the pages that sitemaps list. Names follow Scrapy.
 
-    ``start_urls`` may name further pages.
+    ``start_urls`` may name further pages. ``allowed_domains`` and the scope limit the pages, but not the sitemaps, which are
+    often on another host.
     """
 
     sitemap_urls: Sequence[str] = ()
@@ -42,6 +43,7 @@ class SitemapSpider(Spider):
     sitemap_alternate_links: bool = False
     """Whether to fetch the versions of a page in other languages too (``hreflang``)."""
     streaming_callbacks = (_SITEMAP,)
+    unscoped_callbacks = (_SITEMAP,)
     _has_warned = False
 
     async def start(self) -> AsyncIterator[Request | str]:

@@ -356,6 +356,7 @@ class JobBuilder:
 
             links.traps = TrapDetector(settings)
         links.callback_names = CallbackNames(self.spider)
+        links.unscoped_callbacks = self.spider.unscoped_callbacks
         return links
 
     def first_entries(self, info: JobInfo) -> list[Entry]:

@@ -264,7 +264,7 @@ def build_spider(spider_class: type[Spider], arguments: Mapping[str, Any]) -> Sp
         ) from error
 
 
-_LISTS_OF_TEXTS = ("start_urls", "allowed_domains", "outputs", "streaming_callbacks")
+_LISTS_OF_TEXTS = ("start_urls", "allowed_domains", "outputs", "streaming_callbacks", "unscoped_callbacks")
 _LISTS = (*_LISTS_OF_TEXTS, "monitors", "hooks", "rules")
 
 
@@ -283,13 +283,14 @@ def check_spider(spider: Spider) -> None:
     for rule in spider.rules:
         _check_rule(spider, rule)
     Hooks().register_all(spider)  # raises an error for a hook that takes other arguments
-    for method in spider.streaming_callbacks:
-        if find_method(spider, method) is None:
-            raise SpiderError(
-                f"streaming_callbacks of spider {spider.name!r} names a method {method!r}, which does not exist",
-                remedy="define the method, or correct the name",
-                field="streaming_callbacks",
-            )
+    for name in ("streaming_callbacks", "unscoped_callbacks"):
+        for method in getattr(spider, name):
+            if find_method(spider, method) is None:
+                raise SpiderError(
+                    f"{name} of spider {spider.name!r} names a method {method!r}, which does not exist",
+                    remedy="define the method, or correct the name",
+                    field=name,
+                )
 
 
 def check_list(spider: Spider, name: str, value: Any, *, has_texts: bool) -> None:

@@ -84,6 +84,15 @@ def _key_of(name: str) -> bytes:
     return b"\n" + name.lower().encode("latin-1") + b":"
 
 
+def content_codings(block: bytes) -> list[str]:
+    """Return the content codings of a header block in lower case, in the order in which they were applied (RFC 9110, 8.4)."""
+    tokens = b",".join(_CONTENT_ENCODINGS(block)).decode("latin-1").split(",")
+    return [name for token in tokens if (name := token.strip()) not in ("", "identity")]
+
+
+_CONTENT_ENCODINGS = re.compile(rb"\ncontent-encoding:([^\r\n]*)").findall
+
+
 def parse_length(value: str) -> int | None:
     """Return a Content-Length (RFC 9110, 8.6); ``None`` for anything but at most 19 digits."""
     return int(value) if value.isascii() and value.isdecimal() and len(value) <= _LENGTH_DIGITS else None

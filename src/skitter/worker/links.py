@@ -317,6 +317,8 @@ class LinkCollector:
         """Judges the links of pages, but not the requests that a callback builds."""
         self.callback_names: CallbackNames | None = None
         """Checks the callbacks of requests; ``None``: they are not known in this process."""
+        self.unscoped_callbacks: Sequence[str] = ()
+        """Callbacks whose requests may lead to any host; see :class:`~skitter.spider.Spider`."""
         self._origins: dict[str, tuple[str | None, str]] = {}
 
     def learn(self, urls: Sequence[str], compared_pages: Sequence[ComparedPage] = ()) -> None:
@@ -452,12 +454,25 @@ class LinkCollector:
                 self._collect_request(found, request, parent)
             return
         simple: list[Request] = []
+        unscoped = self.unscoped_callbacks
         for request in requests:
-            if request.method != "GET" or request.body or request.fingerprint_keys or request.dont_filter:
+            if (
+                request.method != "GET"
+                or request.body
+                or request.fingerprint_keys
+                or request.dont_filter
+                or (unscoped and self._leaves_scope(request))
+            ):
                 self._collect_request(found, request, parent)
             else:
                 simple.append(request)
         self._collect_simple(found, simple, parent)
+
+    def _leaves_scope(self, request: Request) -> bool:
+        """Return whether a request is out of scope, but permitted by its callback. Batches hold only links in scope."""
+        if request.callback not in self.unscoped_callbacks:
+            return False
+        return self._scope.refuse(request.url, host_of(request.url)) is not None
 
     def _collect_simple(self, found: CallbackResult, requests: list[Request], parent: Request) -> None:
         """Add requests whose identity is that of a link to their URL."""
@@ -675,7 +690,7 @@ class LinkCollector:
         if "@" in url:
             url = _move_userinfo(url, request, changes)
         host = host_of(url)
-        refusal = self._scope.refuse(url, host)
+        refusal = self._refuse(request, url, host)
         if refusal is not None:
             return refusal
         _check_schedule(request, url)
@@ -695,6 +710,12 @@ class LinkCollector:
             fingerprint(request, self._seed), slot, url, encode_request(request),
             request.priority, request.not_before, request.delay, dedup=not request.dont_filter,
         )  # fmt: skip
+
+    def _refuse(self, request: Request, url: str, host: str) -> str | None:
+        """Return the reason to refuse a request with a normalized URL, or ``None``."""
+        if request.callback in self.unscoped_callbacks:
+            return self._scope.refuse_length(url)
+        return self._scope.refuse(url, host)
 
 
 def _move_userinfo(url: str, request: Request, changes: dict[str, Any]) -> str:

@@ -468,7 +468,7 @@ class RequestPipeline:
         status, latency = response.status, response.latency
         if origin_state is not _KNOWN or self._origins.outages:
             self._origins.responded(page.origin)
-        if status in THROTTLED:
+        if status in THROTTLED and not response.is_archived:
             inflight.finish_fetch(latency, refused=True, retry_after=self._wait_for_slot(page, response))
         else:
             inflight.finish_fetch(latency)
@@ -656,10 +656,12 @@ class RequestPipeline:
 
     async def _status_failed(self, page: Page, response: Response) -> bool:
         """Retry or give up a request, depending on its status. Return whether to run the callback anyway."""
-        status = response.status
+        status, request = response.status, page.request
+        if response.is_archived:
+            request = request.replace(max_retries=0)
         decision = decide_after_status(
             self._settings,
-            page.request,
+            request,
             page.lease.attempt,
             status,
             _retry_after(response),
