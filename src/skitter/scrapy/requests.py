@@ -34,6 +34,7 @@ from skitter.request import (
     encode_request,
     rejected_record,
 )
+from skitter.scrapy.callbacks import callback_name, find_callback
 from skitter.worker.callbacks import describe_plain
 from skitter.worker.links import DUPLICATE
 
@@ -58,7 +59,7 @@ _IN_RECORD = ("url", "callback", "errback", "method", "body", "dont_filter")
 """Fields of Scrapy's requests that the stored request also has."""
 _REMEDY = (
     "keep meta and cb_kwargs to plain values: strings, numbers, lists, dicts, dates and items; callbacks have to be methods "
-    "of the spider"
+    "of the spider or functions of its module"
 )
 _PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 _CONTAINERS: tuple[type, ...] = (tuple, set, frozenset)
@@ -174,12 +175,7 @@ class RequestCodec:
             ) from error
 
     def _record(self, request: scrapy.Request, *, leave_out_slot: bool) -> bytes:
-        try:
-            fields = request.to_dict(spider=self._spider)
-        except ValueError as error:  # the callback is not a method of the spider
-            raise RequestError(
-                f"request {request.url!r} cannot be stored: {error}", remedy=_REMEDY
-            ) from error
+        fields = self._fields(request)
         fields["priority"] = _stored_priority(request)
         callback, errback = fields["callback"], fields["errback"]
         method, body, dont_filter = fields["method"], fields["body"], fields["dont_filter"]
@@ -205,6 +201,27 @@ class RequestCodec:
             )
         )
 
+    def _fields(self, request: scrapy.Request) -> dict[str, Any]:
+        """Return the fields of a request, with the names of its callbacks."""
+        spider, callbacks = self._spider, (request.callback, request.errback)
+        assert spider is not None, "Scrapy creates the spider first"
+        try:
+            names = [
+                callback_name(spider, callback) if callable(callback) else callback for callback in callbacks
+            ]
+        except ValueError as error:
+            raise RequestError(
+                f"request {request.url!r} cannot be stored: its callback {error}", remedy=_REMEDY
+            ) from error
+        # to_dict() only knows names of methods of instances
+        request.callback = request.errback = None
+        try:
+            fields = request.to_dict(spider=spider)
+        finally:
+            request.callback, request.errback = callbacks
+        fields["callback"], fields["errback"] = names
+        return fields
+
     def stored(self, lease: Lease) -> Request:
         """Return the stored request of a lease. Raises :class:`~skitter.errors.UndecodableRecord`."""
         return decode_request(lease.url, lease.record)
@@ -225,7 +242,11 @@ class RequestCodec:
                 _check_class(
                     fields["_class"], is_allowed=issubclass(load_object(fields["_class"]), scrapy.Request)
                 )
-            return request_from_dict(fields, spider=self._spider)
+            assert self._spider is not None, "Scrapy creates the spider first"
+            for name in ("callback", "errback"):
+                if fields.get(name):
+                    fields[name] = find_callback(self._spider, fields[name])
+            return request_from_dict(fields)
         except Exception as error:
             raise UndecodableRecord(
                 f"the project cannot read a request that it has stored: {describe_plain(error)}",
