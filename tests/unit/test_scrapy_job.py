@@ -1,13 +1,20 @@
 """The specification of a job that is derived from the settings of a Scrapy project."""
 
+import io
+
+import msgspec
 import pytest
 import scrapy
+from hypothesis import given
+from hypothesis import strategies as st
+from scrapy.exporters import CsvItemExporter
 from scrapy.settings import Settings
 
 from skitter.errors import UsageError
 from skitter.run.loader import build_spider, check_spider
 from skitter.scrapy.job import Feeds, ScrapyJob, job_spec, read_limits, take_feeds
 from skitter.settings import build_settings
+from skitter.store.formats import csv_chunks
 
 
 class Books(scrapy.Spider):
@@ -80,9 +87,25 @@ FEEDS = {
 
 def test_simple_feeds_become_outputs_and_scrapy_keeps_the_others():
     feeds = take_feeds(Settings({"FEEDS": FEEDS}), Books())
-    assert feeds.outputs == ["a.jsonl", "b.csv?fields=x,y", "c.json"]
-    assert feeds.replaced == ["b.csv?fields=x,y"]
+    assert feeds.outputs == ["a.jsonl", "b.csv?fields=x,y&cells=scrapy", "c.json"]
+    assert feeds.replaced == ["b.csv?fields=x,y&cells=scrapy"]
     assert list(feeds.others) == list(FEEDS)[3:]
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=3), inner, max_size=2),
+        max_leaves=6,
+    )
+)  # fmt: skip
+def test_cells_of_csv_feeds_are_those_of_scrapy(value):
+    file = io.BytesIO()
+    exporter = CsvItemExporter(file)
+    exporter.export_item({"value": value, "other": ""})
+    line = msgspec.json.encode({"value": value, "other": ""})
+    assert b"".join(csv_chunks(lambda: [line], cells="scrapy")) == file.getvalue()
 
 
 class Kept:
@@ -108,7 +131,7 @@ def test_the_item_classes_of_a_feed_become_an_option_with_the_paths_of_their_mod
         Books(),
     )
     assert feeds.outputs == [
-        f"a.jsonl?item_classes={__name__}.Kept,scrapy.item.Item", f"b.csv?fields=x&item_classes={__name__}.Kept", "c.json",
+        f"a.jsonl?item_classes={__name__}.Kept,scrapy.item.Item", f"b.csv?fields=x&item_classes={__name__}.Kept&cells=scrapy", "c.json",
     ]  # fmt: skip
     assert list(feeds.others) == ["d.json", "e.json"]
 
@@ -159,7 +182,7 @@ def test_the_older_settings_of_one_feed_are_read():
     def feeds_of(uri, feed_format):
         return take_feeds(Settings({"FEED_URI": uri, "FEED_FORMAT": feed_format}), Books())
 
-    assert feeds_of("a.csv", "csv") == Feeds(["a.csv"])
+    assert feeds_of("a.csv", "csv") == Feeds(["a.csv?cells=scrapy"])
     assert list(feeds_of("a.xml", "xml").others) == ["a.xml"]
 
 

@@ -15,6 +15,7 @@ from skitter.run.job import HOME, JobSpec
 from skitter.secrets import is_secret_name
 from skitter.settings import FrontierSettings
 from skitter.spider import Spider
+from skitter.store.outputs import CSV_CELLS
 from skitter.store.selection import ITEM_CLASSES, is_class_name
 
 if TYPE_CHECKING:
@@ -215,6 +216,8 @@ def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> 
         return None
     chosen = {"fields": named, ITEM_CLASSES: classes}
     words = [f"{name}={','.join(values)}" for name, values in chosen.items() if values]
+    if feed_format == "csv":
+        words.append(f"{CSV_CELLS}=scrapy")
     return f"{path}?{'&'.join(words)}" if words else path
 
 
