@@ -590,6 +590,13 @@ def test_a_project_without_outputs_counts_items_that_no_output_can_hold(site, tm
     assert status[status.index("items") + 1] == "1"
 
 
+def test_a_pipeline_that_returns_no_item_is_named(site, tmp_path):
+    crawl("forgetful", site, tmp_path, "-o", "items.jsonl")
+    letters = json.loads(skitter("failures", "list", "forgetful", "--json", cwd=tmp_path).stdout)
+    assert ["end process_item() with `return item`" in letter["error"] for letter in letters] == [True]
+    assert site.site.visits["/plain"] == 1
+
+
 def test_the_folder_of_a_feed_is_created(site, tmp_path):
     crawl("categories", site, tmp_path, "-o", "new/folder/items.jsonl", category=1)
     assert len(items_of(tmp_path / "new/folder/items.jsonl")) == 1

@@ -43,3 +43,8 @@ class OddRetry:
 
 class OddFilter(RFPDupeFilter):
     """A duplicate filter of the project."""
+
+
+class Forgetting:
+    def process_item(self, item, spider=None):
+        """Return nothing."""
