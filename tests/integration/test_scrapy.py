@@ -573,6 +573,18 @@ def test_start_requests_is_fetched_or_named(site, tmp_path):
     assert "start_requests" not in crawl("opaque", site, tmp_path)
 
 
+def test_a_middleware_of_older_start_requests_is_named(site, tmp_path):
+    middlewares = json.dumps({"scrapy_project.pipelines.OlderStart": 500})
+    settings = {**ADDON, "SPIDER_MIDDLEWARES": middlewares}
+    log = scrapy(
+        "crawl", "starting", cwd=tmp_path, settings=settings, arguments={"url": site.url, "number": 1}
+    )
+    (line,) = [
+        line for line in log.stderr.splitlines() if "[skitter.scrapy]" in line and "OlderStart" in line
+    ]
+    assert "define process_start" in line or "define async def process_start" in line
+
+
 def test_files_of_items_keep_the_delay_of_the_project(site, tmp_path):
     delay = 0.1
     settings = ADDON | {"DOWNLOAD_DELAY": delay, "RANDOMIZE_DOWNLOAD_DELAY": 0}

@@ -78,6 +78,7 @@ class Addon:
         spider = self._crawler.spider
         assert spider is not None, "Scrapy creates the spider before it applies add-ons"
         _warn_about_start_requests(type(spider))
+        _check_start_middlewares(settings)
         limits = read_limits(settings, spider)
         feeds = take_feeds(settings, spider)
         self.spec = job_spec(settings, spider, limits, feeds, _arguments())
@@ -140,6 +141,30 @@ def _warn_about_start_requests(spider_class: type[Spider]) -> None:
                 spider_class.name,
             )
             return
+
+
+def _check_start_middlewares(settings: BaseSettings) -> None:
+    """Refuse or warn about spider middlewares that see start requests only in the form of older versions of Scrapy."""
+    import scrapy  # noqa: PLC0415 - as in _install
+    from scrapy.utils.misc import load_object  # noqa: PLC0415 - as in _install
+
+    enabled = [name for name, order in settings.getdict("SPIDER_MIDDLEWARES").items() if order is not None]
+    for kind in map(load_object, enabled):
+        methods = set(dir(kind))
+        if "process_start_requests" not in methods or "process_start" in methods:
+            continue
+        if "start_requests" not in vars(scrapy.Spider):
+            log.warning(
+                "Scrapy %s does not call process_start_requests of %s: define process_start",
+                scrapy.__version__,
+                kind.__qualname__,
+            )
+        else:  # Scrapy would refuse it, without the name of the middleware
+            raise UsageError(
+                f"spider middleware {kind.__module__}.{kind.__qualname__} only defines process_start_requests",
+                remedy="remove the method if it only passes requests on; otherwise define async def process_start(self, start)",
+                field="SPIDER_MIDDLEWARES",
+            )
 
 
 def _install(settings: BaseSettings) -> None:
