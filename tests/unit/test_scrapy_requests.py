@@ -15,7 +15,9 @@ import pytest
 import scrapy
 from hypothesis import given
 from hypothesis import strategies as some
-from scrapy.http import FormRequest, JsonRequest
+from scrapy.http import FormRequest, HtmlResponse, JsonRequest
+from scrapy.loader import ItemLoader
+from scrapy.selector import Selector
 from scrapy.utils.test import get_crawler
 
 from skitter.errors import RequestError, UndecodableRecord
@@ -185,6 +187,12 @@ def test_any_plain_value_is_restored(codec, value):
         ({"callback": lambda response: None}, "'<lambda>' is neither a method of the spider"),
         ({"callback": partial(print, "a")}, "is neither a method of the spider"),
         ({"callback": msgspec.json.decode}, "decode' is neither a method of the spider"),
+        (
+            {"meta": {"loader": ItemLoader(item={})}},
+            r"meta\['loader'\] is an ItemLoader: pass its load_item\(\)",
+        ),
+        ({"meta": {"page": HtmlResponse(URL)}}, r"meta\['page'\] is a HtmlResponse: pass the values"),
+        ({"cb_kwargs": {"row": Selector(text="<p>")}}, r"cb_kwargs\['row'\] is a Selector: pass its .get"),
         ({"meta": {"a": {object(): 1}}}, r"a key of meta\['a'\]"),
     ],
 )

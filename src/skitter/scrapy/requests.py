@@ -19,7 +19,10 @@ import msgspec
 import scrapy
 import xxhash
 from itemadapter import ItemAdapter
+from itemloaders import ItemLoader
+from parsel import Selector
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter, request_from_dict
@@ -61,6 +64,12 @@ _REMEDY = (
     "keep meta and cb_kwargs to plain values: strings, numbers, lists, dicts, dates and items; callbacks have to be methods "
     "of the spider or functions of its module"
 )
+_INSTEAD: dict[type, str] = {
+    ItemLoader: "pass its load_item(), and create a loader with this item in the callback",
+    Response: "pass the values that the callback needs",
+    Selector: "pass its .get()",
+}
+"""What to store instead of values that projects often pass to the next page."""
 _PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 _CONTAINERS: tuple[type, ...] = (tuple, set, frozenset)
 """Types that are packed as a list. The position is the code of the type."""
@@ -291,7 +300,8 @@ def _pack_other(value: Any, path: str) -> Any:
     if not issubclass(kind, dict) and ItemAdapter.is_item(value):
         fields = {name: _pack(inner, f"{path}.{name}") for name, inner in ItemAdapter(value).items()}
         return msgspec.msgpack.Ext(_ITEM, _encode([f"{kind.__module__}.{kind.__qualname__}", fields]))
-    raise _Unstorable(f"{path} is {with_article(kind.__qualname__)}")
+    instead = next((f": {remedy}" for known, remedy in _INSTEAD.items() if isinstance(value, known)), "")
+    raise _Unstorable(f"{path} is {with_article(kind.__qualname__)}{instead}")
 
 
 def _unpack(code: int, data: memoryview) -> Any:
