@@ -62,7 +62,7 @@ _IN_RECORD = ("url", "callback", "errback", "method", "body", "dont_filter")
 """Fields of Scrapy's requests that the stored request also has."""
 _REMEDY = (
     "keep meta and cb_kwargs to plain values: strings, numbers, lists, dicts, dates and items; callbacks have to be methods "
-    "of the spider or functions of its module"
+    "of the spider or functions of its module, with their arguments in cb_kwargs"
 )
 _INSTEAD: dict[type, str] = {
     ItemLoader: "pass its load_item(), and create a loader with this item in the callback",
