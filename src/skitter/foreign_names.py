@@ -555,6 +555,9 @@ def _remedy_for_name(name: str) -> str | None:
 
 
 _CALLS = {
+    "Request.form() missing 1 required positional argument: 'fields'": ARGUMENTS[
+        "formdata"
+    ],  # Request.form(url, formdata=...)
     "cannot create weak reference to 'Response' object": "import ItemLoader from itemloaders, and give the classes of Scrapy "
     "response.selector",  # ItemLoader(response=response) of Scrapy
     "object Request can't be used in 'await' expression": _AWAIT,

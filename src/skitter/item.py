@@ -230,7 +230,7 @@ def _refusal(item: Any, error: Exception) -> StoreError:
     path = ".".join(_path_to_fault(item))
     where = f", field {path}" if path else ""
     return StoreError(
-        f"item {type(item).__name__}{where} cannot be written: {error}",
+        f"item {item_kind(item) or 'dict'}{where} cannot be written: {error}",
         remedy="give strings, numbers, dates, lists and dicts (of a selector, its .get())",
     )
 

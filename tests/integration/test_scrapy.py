@@ -516,6 +516,40 @@ def test_a_job_is_not_continued_with_other_arguments_of_the_spider(site, tmp_pat
     assert (tmp_path / ".skitter/categories-2").is_dir()
 
 
+SCRIPT = """
+import sys
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.project import get_project_settings
+
+settings = get_project_settings()
+settings.set("ADDONS", {"skitter.scrapy.Addon": 0})
+settings.set("FEEDS", {sys.argv[2]: {"format": "jsonlines"}})
+settings.set("SKITTER_JOB", sys.argv[3])
+process = CrawlerProcess(settings)
+for category in (1, 2):
+    process.crawl("categories", url=sys.argv[1], category=category)
+process.start()
+"""
+
+
+@pytest.mark.parametrize(
+    ("feed", "job", "crawled", "message"),
+    [
+        ("items-%(category)s.jsonl", "%(name)s-%(category)s", {1, 2}, ""),
+        ("items-%(category)s.jsonl", "", {1}, "another crawl of this process runs job 'categories'"),
+        ("items.jsonl", "%(name)s-%(category)s", {1}, "another crawl of this process writes the feed"),
+    ],
+)
+def test_crawls_of_one_script_share_neither_a_job_nor_a_feed(site, tmp_path, feed, job, crawled, message):
+    command = [sys.executable, "-c", SCRIPT, site.url, feed, job]
+    result = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert message in result.stderr
+    items = [item for file in tmp_path.glob("items*.jsonl") for item in items_of(file)]
+    assert [item["path"] for item in sorted(items, key=repr)] == [f"/entry/{number}" for number in crawled]
+
+
 def test_a_project_without_a_duplicate_filter_repeats_its_requests(site, tmp_path):
     crawl("repeating", site, tmp_path, "-o", "once.jsonl")
     assert len(items_of(tmp_path / "once.jsonl")) == 1
@@ -539,6 +573,18 @@ def test_start_requests_is_fetched_or_named(site, tmp_path):
     assert "start_requests" not in crawl("opaque", site, tmp_path)
 
 
+def test_a_middleware_of_older_start_requests_is_named(site, tmp_path):
+    middlewares = json.dumps({"scrapy_project.pipelines.OlderStart": 500})
+    settings = {**ADDON, "SPIDER_MIDDLEWARES": middlewares}
+    log = scrapy(
+        "crawl", "starting", cwd=tmp_path, settings=settings, arguments={"url": site.url, "number": 1}
+    )
+    (line,) = [
+        line for line in log.stderr.splitlines() if "[skitter.scrapy]" in line and "OlderStart" in line
+    ]
+    assert "define process_start" in line or "define async def process_start" in line
+
+
 def test_files_of_items_keep_the_delay_of_the_project(site, tmp_path):
     delay = 0.1
     settings = ADDON | {"DOWNLOAD_DELAY": delay, "RANDOMIZE_DOWNLOAD_DELAY": 0}
@@ -554,6 +600,13 @@ def test_a_project_without_outputs_counts_items_that_no_output_can_hold(site, tm
     assert "failed requests" not in log
     status = skitter("status", "opaque", cwd=tmp_path).stdout.split()
     assert status[status.index("items") + 1] == "1"
+
+
+def test_a_pipeline_that_returns_no_item_is_named(site, tmp_path):
+    crawl("forgetful", site, tmp_path, "-o", "items.jsonl")
+    letters = json.loads(skitter("failures", "list", "forgetful", "--json", cwd=tmp_path).stdout)
+    assert ["end process_item() with `return item`" in letter["error"] for letter in letters] == [True]
+    assert site.site.visits["/plain"] == 1
 
 
 def test_the_folder_of_a_feed_is_created(site, tmp_path):

@@ -6,6 +6,8 @@ import weakref
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
+from posixpath import basename as path_of
 from uuid import UUID
 
 import msgspec
@@ -13,13 +15,16 @@ import pytest
 import scrapy
 from hypothesis import given
 from hypothesis import strategies as some
-from scrapy.http import FormRequest, JsonRequest
+from scrapy.http import FormRequest, HtmlResponse, JsonRequest
+from scrapy.loader import ItemLoader
+from scrapy.selector import Selector
 from scrapy.utils.test import get_crawler
 
 from skitter.errors import RequestError, UndecodableRecord
 from skitter.frontier.embedded.damage import matches
 from skitter.frontier.records import JobInfo
 from skitter.politeness import Politeness
+from skitter.request import Request as StoredRequest
 from skitter.request import decode_request
 from skitter.scope import Scope
 from skitter.scrapy.leases import leases_of
@@ -39,6 +44,24 @@ class Note:
     text: str
 
 
+class Helper:
+    """Holds callbacks that several spiders share."""
+
+    def parse_shared(self, response):
+        """A callback."""
+
+
+def parse_page(response):
+    """A callback outside of all classes."""
+
+
+def decorated(callback):
+    def called(*arguments):
+        return callback(*arguments)
+
+    return called
+
+
 class Books(scrapy.Spider):
     name = "books"
 
@@ -47,6 +70,22 @@ class Books(scrapy.Spider):
 
     def failed(self, failure):
         """An errback."""
+
+    @staticmethod
+    def parse_static(response):
+        """A callback without the spider."""
+
+    @decorated
+    def parse_decorated(self, response):
+        """A callback with the name of another function."""
+
+    @classmethod
+    def parse_class(cls, response):
+        """A callback of the class."""
+
+    def __init__(self, name=None, **arguments):
+        super().__init__(name, **arguments)
+        self.helper = Helper()
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +136,35 @@ def test_a_request_keeps_its_class(codec, crawler, request_):
     assert found.to_dict(spider=crawler.spider) == request_.to_dict(spider=crawler.spider)
 
 
+@pytest.mark.parametrize(
+    "callback_of",
+    [
+        lambda spider: spider.parse_book,
+        lambda spider: spider.parse_static,
+        lambda spider: Books.parse_static,
+        lambda spider: spider.parse_class,
+        lambda spider: spider.parse_decorated,
+        lambda spider: spider.helper.parse_shared,
+        lambda spider: parse_page,
+        lambda spider: path_of,
+    ],
+)
+def test_a_request_finds_its_callback_again(codec, crawler, callback_of):
+    callback = callback_of(crawler.spider)
+    request = scrapy.Request(URL, callback, errback=callback)
+    found = restored(codec, request)
+    assert (found.callback, found.errback) == (callback, callback)
+    assert (request.callback, request.errback) == (callback, callback)
+
+
+@pytest.mark.parametrize(
+    "name", ["gone", "helper.gone", "gone.parse_shared", "Books", "pytest", "name", "sys.exit"]
+)
+def test_a_stored_name_leads_to_no_other_code(codec, name):
+    with pytest.raises(UndecodableRecord, match=name):
+        codec.request(StoredRequest(URL, callback=name))
+
+
 @given(
     some.recursive(
         some.none() | some.booleans() | some.integers(-(2**63), 2**63 - 1) | some.floats(allow_nan=False) | some.text(some.characters(exclude_categories=["Cs"]))
@@ -115,7 +183,15 @@ def test_any_plain_value_is_restored(codec, value):
         ({"meta": {"a": [{"b": object()}]}}, r"meta\['a'\]\[0\]\['b'\] is an object"),
         ({"cb_kwargs": {"lock": asyncio.Lock}}, r"cb_kwargs\['lock'\] is a type"),
         ({"meta": {"large": 2**70}}, r"meta\['large'\] is an integer of more than 64 bits"),
-        ({"callback": lambda response: None}, "is not an instance method"),
+        ({"callback": lambda response: None}, "'<lambda>' is neither a method of the spider"),
+        ({"callback": partial(print, "a")}, "is neither a method of the spider"),
+        ({"callback": msgspec.json.decode}, "decode' is neither a method of the spider"),
+        (
+            {"meta": {"loader": ItemLoader(item={})}},
+            r"meta\['loader'\] is an ItemLoader: pass its load_item\(\)",
+        ),
+        ({"meta": {"page": HtmlResponse(URL)}}, r"meta\['page'\] is a HtmlResponse: pass the values"),
+        ({"cb_kwargs": {"row": Selector(text="<p>")}}, r"cb_kwargs\['row'\] is a Selector: pass its .get"),
         ({"meta": {"a": {object(): 1}}}, r"a key of meta\['a'\]"),
     ],
 )
@@ -123,7 +199,7 @@ def test_a_request_that_cannot_be_stored_is_refused_with_the_place_of_the_value(
     with pytest.raises(RequestError, match=f"(?i){words}"):
         codec.entry(scrapy.Request(URL, **fields), b"")
     entry = codec.entry_or_rejection(scrapy.Request(URL, **fields), b"")
-    with pytest.raises(UndecodableRecord, match="plain values"):
+    with pytest.raises(UndecodableRecord, match=r"plain values.*arguments in cb_kwargs"):
         decode_request(entry.url, entry.record)
 
 
@@ -183,13 +259,6 @@ def test_a_request_of_skitter_add_is_readable(codec):
         {"a": 1},
         b"1",
     )
-
-
-def test_a_callback_that_no_longer_exists_is_named(codec):
-    from skitter import Request
-
-    with pytest.raises(UndecodableRecord, match="gone"):
-        codec.request(Request(URL, callback="gone"))
 
 
 def test_no_stored_request_counts_as_damaged(codec, crawler):

@@ -204,6 +204,15 @@ def test_a_csv_file_has_the_delimiter_that_its_output_names():
     assert "comma, semicolon or tab" in refusal.value.remedy
 
 
+def test_a_csv_file_has_cells_of_the_form_that_its_output_names():
+    item = {"tags": ["a", "b"], "seen": True}
+    assert written("x.csv?cells=json", [item]) == b'tags,seen\r\n"[""a"", ""b""]",true\r\n'
+    assert written("x.csv?cells=scrapy", [item]) == b'tags,seen\r\n"a,b",True\r\n'
+    with pytest.raises(StoreError) as refusal:
+        open_output("items.csv?cells=python")
+    assert (refusal.value.field, refusal.value.remedy) == ("cells", "write json or scrapy")
+
+
 def test_chosen_columns_are_read_once():
     reads = []
     assert (

@@ -641,6 +641,7 @@ async def await_a_request():
         ("skitter.Item", "write a dataclass"),
         ("skitter.Request('http://h.test/', formdata={'a': 1})", "Request.form(url, {...})"),
         ("page.follow('/a', formdata={'a': 1})", "Request.form(url, {...})"),
+        ("skitter.Request.form('http://h.test/', formdata={'a': 1})", "Request.form(url, {...})"),
         ("page.headers.getlist('Set-Cookie')", "getall"),
         ("page.ip_address", "write response.ip"),
         ("Ported().crawler.stats", "self.stats"),

@@ -13,6 +13,8 @@ from skitter.errors import SkitterError, UsageError
 from skitter.scrapy.job import Feeds, Limits, job_spec, read_limits, take_feeds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from scrapy import Spider
     from scrapy.crawler import Crawler
     from scrapy.settings import BaseSettings
@@ -51,6 +53,8 @@ class Addon:
         """The job of the project. ``None``: the command does not crawl."""
         self.fresh = False
         """Whether to start the job again."""
+        self.files: list[Path] = []
+        """Feeds that skitter writes."""
         self.replaced: list[Path] = []
         """Files that a new job replaces."""
 
@@ -74,20 +78,21 @@ class Addon:
         spider = self._crawler.spider
         assert spider is not None, "Scrapy creates the spider before it applies add-ons"
         _warn_about_start_requests(type(spider))
+        _check_start_middlewares(settings)
         limits = read_limits(settings, spider)
-        feeds = take_feeds(settings)
+        feeds = take_feeds(settings, spider)
         self.spec = job_spec(settings, spider, limits, feeds, _arguments())
         self.fresh = settings.getbool("SKITTER_FRESH")
-        self.replaced = [_file_of(feed, spider) for feed in feeds.replaced]
-        for feed in feeds.outputs:
+        self.files, self.replaced = map(_files_of, (feeds.outputs, feeds.replaced))
+        for file in self.files:
             with contextlib.suppress(OSError):  # skitter reports it when it opens the output
-                _file_of(feed, spider).parent.mkdir(parents=True, exist_ok=True)  # as Scrapy does
+                file.parent.mkdir(parents=True, exist_ok=True)  # as Scrapy does
         _install(settings)
         _hand_over(settings, limits, feeds)
 
 
-def _file_of(feed: str, spider: Spider) -> Path:
-    return Path(feed.partition("?")[0].replace("%(name)s", spider.name))
+def _files_of(feeds: Iterable[str]) -> list[Path]:
+    return [Path(feed.partition("?")[0]) for feed in feeds]
 
 
 def _command() -> str:
@@ -138,6 +143,30 @@ def _warn_about_start_requests(spider_class: type[Spider]) -> None:
             return
 
 
+def _check_start_middlewares(settings: BaseSettings) -> None:
+    """Refuse or warn about spider middlewares that see start requests only in the form of older versions of Scrapy."""
+    import scrapy  # noqa: PLC0415 - as in _install
+    from scrapy.utils.misc import load_object  # noqa: PLC0415 - as in _install
+
+    enabled = [name for name, order in settings.getdict("SPIDER_MIDDLEWARES").items() if order is not None]
+    for kind in map(load_object, enabled):
+        methods = set(dir(kind))
+        if "process_start_requests" not in methods or "process_start" in methods:
+            continue
+        if "start_requests" not in vars(scrapy.Spider):
+            log.warning(
+                "Scrapy %s does not call process_start_requests of %s: define process_start",
+                scrapy.__version__,
+                kind.__qualname__,
+            )
+        else:  # Scrapy would refuse it, without the name of the middleware
+            raise UsageError(
+                f"spider middleware {kind.__module__}.{kind.__qualname__} only defines process_start_requests",
+                remedy="remove the method if it only passes requests on; otherwise define async def process_start(self, start)",
+                field="SPIDER_MIDDLEWARES",
+            )
+
+
 def _install(settings: BaseSettings) -> None:
     from skitter.scrapy.observers import observed  # noqa: PLC0415 - requires Scrapy
 
@@ -170,7 +199,8 @@ def _hand_over(settings: BaseSettings, limits: Limits, feeds: Feeds) -> None:
     for uri in feeds.others:
         log.warning(
             "feed %s is written by Scrapy: a kill truncates it. To have each item in it once, name a .jsonl, .json or .csv "
-            "file with no options other than fields and item_classes, or an output of skitter in SKITTER_OUTPUTS",
+            "file with no options other than fields and item_classes, without an exporter of your own or FEED_EXPORT_INDENT, "
+            "or an output of skitter in SKITTER_OUTPUTS",
             uri,
         )
     settings.set("FEEDS", feeds.others, _ABOVE_ALL)

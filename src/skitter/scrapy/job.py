@@ -15,6 +15,7 @@ from skitter.run.job import HOME, JobSpec
 from skitter.secrets import is_secret_name
 from skitter.settings import FrontierSettings
 from skitter.spider import Spider
+from skitter.store.outputs import CSV_CELLS
 from skitter.store.selection import ITEM_CLASSES, is_class_name
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ _SETTINGS = {"--fresh": "SKITTER_FRESH=1", "--job": "SKITTER_JOB", "--frontier":
 _UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
 """Characters that the name of a job cannot contain."""
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+_OF_FEEDS = {"time", "batch_id", "batch_time"}
+"""Placeholders in the URIs of feeds that Scrapy replaces by a time or a number."""
+_OF_SPIDERS = 30
+"""Priority of the settings in ``custom_settings`` of a spider."""
 UNLIMITED = 10_000
 """Value for a limit that Scrapy does not have: high enough never to take effect."""
 
@@ -117,19 +122,27 @@ def _rule(host: str, options: Mapping[str, Any], jitter: float) -> dict[str, Any
 
 
 def read_limits(settings: BaseSettings, spider: object) -> Limits:
-    """Read the limits of a project. ``spider``: its attribute ``download_delay``, which Scrapy deprecates, takes precedence."""
-    delay = settings.getfloat("DOWNLOAD_DELAY")
-    own = vars(type(spider)).get("download_delay", vars(spider).get("download_delay"))
-    if own is not None:
-        delay = float(own)
+    """Read the limits of a project.
+
+    ``spider``: its attributes ``download_delay`` and ``max_concurrent_requests``, which Scrapy deprecates, take precedence
+    over the settings of the project, as in Scrapy 2.19.
+    """
+    delay = float(_own(settings, spider, "download_delay", "DOWNLOAD_DELAY"))
+    per_domain = int(_own(settings, spider, "max_concurrent_requests", "CONCURRENT_REQUESTS_PER_DOMAIN"))
     adapts = settings.getbool("AUTOTHROTTLE_ENABLED") and not delay
     return Limits(
         settings.getint("CONCURRENT_REQUESTS") or UNLIMITED,
-        settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint("CONCURRENT_REQUESTS_PER_DOMAIN"),
+        settings.getint("CONCURRENT_REQUESTS_PER_IP") or per_domain,
         None if adapts else delay,
         _jitter(settings),
         settings.getdict("DOWNLOAD_SLOTS"),
     )
+
+
+def _own(settings: BaseSettings, spider: object, attribute: str, name: str) -> Any:
+    """Return a setting, or the attribute of the spider, unless the spider or the command line sets the setting too."""
+    is_set = (settings.getpriority(name) or 0) >= _OF_SPIDERS
+    return settings[name] if is_set else getattr(spider, attribute, settings[name])
 
 
 def _jitter(settings: BaseSettings) -> float:
@@ -153,14 +166,14 @@ class Feeds(msgspec.Struct, frozen=True):
     """The feeds that Scrapy has to write, with their options."""
 
 
-def take_feeds(settings: BaseSettings) -> Feeds:
-    """Divide the feeds of a project between skitter and Scrapy."""
+def take_feeds(settings: BaseSettings, spider: object) -> Feeds:
+    """Divide the feeds of a project between skitter and Scrapy. ``spider``: its attributes replace placeholders."""
     feeds = Feeds([], [], {})
     named = settings.getdict("FEEDS")
     if settings.get("FEED_URI"):  # the older setting for a single feed
         named.setdefault(str(settings["FEED_URI"]), {"format": settings.get("FEED_FORMAT")})
     for uri, options in named.items():
-        output = _output_of(str(uri), options, settings)
+        output = _output_of(_named(str(uri), settings, spider), options, settings)
         if output is None:
             feeds.others[uri] = options
         else:
@@ -168,6 +181,17 @@ def take_feeds(settings: BaseSettings) -> Feeds:
             if options.get("overwrite"):
                 feeds.replaced.append(output)
     return feeds
+
+
+def _named(uri: str, settings: BaseSettings, spider: object) -> str:
+    """Return the URI of a feed with the attributes of the spider in place of placeholders, unless Scrapy has to replace them."""
+    if settings.get("FEED_URI_PARAMS"):
+        return uri
+
+    def value(found: re.Match[str]) -> str:
+        return found[0] if found[1] in _OF_FEEDS else str(getattr(spider, found[1], found[0]))
+
+    return _PLACEHOLDER.sub(value, uri)
 
 
 def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> str | None:
@@ -180,9 +204,11 @@ def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> 
         options.keys() <= _FEED_OPTIONS
         and Path(path).suffix.removeprefix(".") in suffixes
         and "://" not in path
-        and "%" not in path.replace("%(name)s", "")
+        and not set("%?").intersection(path)
         and (named is None or isinstance(named, list))
-        and not options.get("indent")
+        and not (feed_format == "json" and options.get("indent", settings.getint("FEED_EXPORT_INDENT")))
+        and _is_default(settings, "FEED_EXPORTERS", feed_format)
+        and all(_is_default(settings, "FEED_STORAGES", scheme) for scheme in ("", "file"))
         and str(encoding).lower() in {"utf-8", "utf8"}
     )
     classes = _class_paths_of(options)
@@ -190,7 +216,17 @@ def _output_of(uri: str, options: Mapping[str, Any], settings: BaseSettings) -> 
         return None
     chosen = {"fields": named, ITEM_CLASSES: classes}
     words = [f"{name}={','.join(values)}" for name, values in chosen.items() if values]
+    if feed_format == "csv":
+        words.append(f"{CSV_CELLS}=scrapy")
     return f"{path}?{'&'.join(words)}" if words else path
+
+
+def _is_default(settings: BaseSettings, name: str, key: str) -> bool:
+    """Return whether the project leaves a format or a scheme of feeds to the class that Scrapy defines for it."""
+    from scrapy.utils.misc import load_object  # noqa: PLC0415 - requires Scrapy
+
+    own = settings.getdict(name).get(key)
+    return own is None or load_object(own) is load_object(settings.getdict(f"{name}_BASE")[key])
 
 
 def _class_paths_of(options: Mapping[str, Any]) -> list[str] | None:

@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from skitter.errors import UndecodableRecord
 from skitter.frontier.records import Entry, LinkBatch, Resolution
-from skitter.item import UnpackedItem, class_paths, item_kind
+from skitter.item import UnpackedItem, class_paths, encode_item, item_kind
 from skitter.request import Request, decode_request
 from skitter.scrapy.start_requests import StartRequests
 from skitter.web.headers import THROTTLED, parse_retry_after
@@ -435,13 +435,20 @@ class ScrapyLeases:
             held.page.items.append(UnpackedItem())
             return
         try:
-            exported: dict[Any, Any] = self._exporter.export_item(item)
+            held.page.items.append(self._exported(item))
         except Exception as error:  # noqa: BLE001 - serializers of fields are user code, and Scrapy would only log the error
+            url, reason = held.page.lease.url, describe_plain(error)
+            log.error("%s: an item is not stored: %s", url, reason)  # noqa: TRY400 - one line
             self._record_error(held, "item", error)
-            return
+
+    def _exported(self, item: Any) -> UnpackedItem:
+        if item is None:
+            raise TypeError("a pipeline has returned None: end process_item() with `return item`")
+        exported: dict[Any, Any] = self._exporter.export_item(item)
         fields = UnpackedItem(exported)
         fields.kind, fields.classes = item_kind(item), class_paths(item)
-        held.page.items.append(fields)
+        encode_item(fields)  # a committer would refuse the whole page
+        return fields
 
     def _item_dropped(self, response: Any) -> None:
         held = self._of_item(response)

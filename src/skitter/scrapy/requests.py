@@ -19,7 +19,10 @@ import msgspec
 import scrapy
 import xxhash
 from itemadapter import ItemAdapter
+from itemloaders import ItemLoader
+from parsel import Selector
 from scrapy.dupefilters import BaseDupeFilter
+from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinter, request_from_dict
@@ -33,6 +36,7 @@ from skitter.request import (
     encode_request,
     rejected_record,
 )
+from skitter.scrapy.callbacks import callback_name, find_callback
 from skitter.worker.callbacks import describe_plain
 from skitter.worker.links import DUPLICATE
 
@@ -57,8 +61,14 @@ _IN_RECORD = ("url", "callback", "errback", "method", "body", "dont_filter")
 """Fields of Scrapy's requests that the stored request also has."""
 _REMEDY = (
     "keep meta and cb_kwargs to plain values: strings, numbers, lists, dicts, dates and items; callbacks have to be methods "
-    "of the spider"
+    "of the spider or functions of its module, with their arguments in cb_kwargs"
 )
+_INSTEAD: dict[type, str] = {
+    ItemLoader: "pass its load_item(), and create a loader with this item in the callback",
+    Response: "pass the values that the callback needs",
+    Selector: "pass its .get()",
+}
+"""What to store instead of values that projects often pass to the next page."""
 _PLAIN = frozenset({str, int, float, bytes, bool, type(None)})
 _CONTAINERS: tuple[type, ...] = (tuple, set, frozenset)
 """Types that are packed as a list. The position is the code of the type."""
@@ -173,12 +183,7 @@ class RequestCodec:
             ) from error
 
     def _record(self, request: scrapy.Request, *, leave_out_slot: bool) -> bytes:
-        try:
-            fields = request.to_dict(spider=self._spider)
-        except ValueError as error:  # the callback is not a method of the spider
-            raise RequestError(
-                f"request {request.url!r} cannot be stored: {error}", remedy=_REMEDY
-            ) from error
+        fields = self._fields(request)
         fields["priority"] = _stored_priority(request)
         callback, errback = fields["callback"], fields["errback"]
         method, body, dont_filter = fields["method"], fields["body"], fields["dont_filter"]
@@ -204,6 +209,27 @@ class RequestCodec:
             )
         )
 
+    def _fields(self, request: scrapy.Request) -> dict[str, Any]:
+        """Return the fields of a request, with the names of its callbacks."""
+        spider, callbacks = self._spider, (request.callback, request.errback)
+        assert spider is not None, "Scrapy creates the spider first"
+        try:
+            names = [
+                callback_name(spider, callback) if callable(callback) else callback for callback in callbacks
+            ]
+        except ValueError as error:
+            raise RequestError(
+                f"request {request.url!r} cannot be stored: its callback {error}", remedy=_REMEDY
+            ) from error
+        # to_dict() only knows names of methods of instances
+        request.callback = request.errback = None
+        try:
+            fields = request.to_dict(spider=spider)
+        finally:
+            request.callback, request.errback = callbacks
+        fields["callback"], fields["errback"] = names
+        return fields
+
     def request(self, stored: Request) -> scrapy.Request:
         """Return Scrapy's request. Raises :class:`~skitter.errors.UndecodableRecord` if the project cannot read it."""
         packed = stored.meta.get(SCRAPY_REQUEST)
@@ -220,7 +246,11 @@ class RequestCodec:
                 _check_class(
                     fields["_class"], is_allowed=issubclass(load_object(fields["_class"]), scrapy.Request)
                 )
-            return request_from_dict(fields, spider=self._spider)
+            assert self._spider is not None, "Scrapy creates the spider first"
+            for name in ("callback", "errback"):
+                if fields.get(name):
+                    fields[name] = find_callback(self._spider, fields[name])
+            return request_from_dict(fields)
         except Exception as error:
             raise UndecodableRecord(
                 f"the project cannot read a request that it has stored: {describe_plain(error)}",
@@ -265,7 +295,8 @@ def _pack_other(value: Any, path: str) -> Any:
     if not issubclass(kind, dict) and ItemAdapter.is_item(value):
         fields = {name: _pack(inner, f"{path}.{name}") for name, inner in ItemAdapter(value).items()}
         return msgspec.msgpack.Ext(_ITEM, _encode([f"{kind.__module__}.{kind.__qualname__}", fields]))
-    raise _Unstorable(f"{path} is {with_article(kind.__qualname__)}")
+    instead = next((f": {remedy}" for known, remedy in _INSTEAD.items() if isinstance(value, known)), "")
+    raise _Unstorable(f"{path} is {with_article(kind.__qualname__)}{instead}")
 
 
 def _unpack(code: int, data: memoryview) -> Any:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("skitter.scrapy")
 
+_IN_USE: set[str] = set()
+"""Folders of jobs and feeds that the crawls of this process use. A script can run several crawls at the same time."""
 _LOCK_POLL = 0.1
 """Seconds between two checks whether the process that writes the outputs has ended."""
 
@@ -41,10 +43,17 @@ class ScrapyRun:
     """
 
     def __init__(
-        self, spec: JobSpec, leases: ScrapyLeases, *, fresh: bool = False, replaced: Iterable[Path] = ()
+        self,
+        spec: JobSpec,
+        leases: ScrapyLeases,
+        *,
+        fresh: bool = False,
+        files: Iterable[Path] = (),
+        replaced: Iterable[Path] = (),
     ) -> None:
-        """``fresh``: start the job again; ``replaced``: files of other jobs or programs that a new job replaces."""
+        """``fresh``: start the job again; ``files``: the feeds; ``replaced``: those that a new job replaces."""
         self._spec = spec
+        self._files = files
         self._replaced = replaced
         self._folder = JobFolder(spec.job, spec.home)
         self._fresh = fresh
@@ -59,6 +68,33 @@ class ScrapyRun:
 
         Raises :class:`~skitter.errors.SkitterError` if the run cannot start, or if it fails.
         """
+        uses = self._resources()
+        _IN_USE.update(uses)
+        try:
+            return await self._run()
+        finally:
+            _IN_USE.difference_update(uses)
+
+    def _resources(self) -> set[str]:
+        """Return the folder of the job and its feeds. Raises :class:`UsageError` if another crawl of this process uses them."""
+        folder = str(self._folder.path.absolute())
+        if folder in _IN_USE:
+            raise UsageError(
+                f"another crawl of this process runs job {self._spec.job!r}: their requests would be taken for the same crawl",
+                remedy="give each crawl its own job by SKITTER_JOB, with attributes of its spider, such as "
+                '"%(name)s-%(category)s" for an argument category',
+                field="SKITTER_JOB",
+            )
+        files = {str(path.absolute()) for path in self._files}
+        for path in files & _IN_USE:
+            raise UsageError(
+                f"another crawl of this process writes the feed {path}",
+                remedy='give each crawl its own file by attributes of its spider, such as "%(name)s.jsonl"',
+                field="FEEDS",
+            )
+        return {folder, *files}
+
+    async def _run(self) -> JobState:
         if not self._fresh:
             await asyncio.to_thread(self._check_arguments)
         while True:

@@ -44,7 +44,9 @@ class Scheduler(BaseScheduler):
         self._stats = crawler.stats
         self._leases = leases_of(crawler)
         self._leases.has_outputs = bool(addon.spec.outputs)
-        self._run = ScrapyRun(addon.spec, self._leases, fresh=addon.fresh, replaced=addon.replaced)
+        self._run = ScrapyRun(
+            addon.spec, self._leases, fresh=addon.fresh, files=addon.files, replaced=addon.replaced
+        )
         self._running: asyncio.Task[JobState] | None = None
         self._engine: EngineSlot | None = None
         self._is_closing = False

@@ -65,6 +65,8 @@ def _zstd() -> Any:
     return zstd
 
 
+CsvCells = Literal["json", "scrapy"]
+"""Form of the cells of a CSV file whose values are not texts."""
 _CHUNK_SIZE = 1 << 18  # characters; memory is limited by this size and one row
 
 _MAX_SHOWN = 50
@@ -85,6 +87,7 @@ def csv_chunks(
     *,
     spreadsheet: bool = False,
     delimiter: str = ",",
+    cells: CsvCells = "json",
 ) -> Iterator[bytes]:
     """Convert JSON lines to UTF-8 CSV. ``lines`` is called once for the columns, unless they are given, and once for the rows.
 
@@ -97,9 +100,13 @@ def csv_chunks(
     mark, without which Excel does not recognize UTF-8.
 
     ``delimiter``: the character between cells.
+
+    ``cells="scrapy"``: cells as Scrapy's exporter writes them. The texts of a list are joined by commas, and values that are
+    not texts have the form of Python, such as ``True``.
     """
     import csv  # noqa: PLC0415 - other formats need none of it
 
+    cell = _scrapy_cell if cells == "scrapy" else _cell
     columns = dict.fromkeys(fields)
     if not fields:
         empty = True
@@ -114,7 +121,7 @@ def csv_chunks(
     writer.writerow(map(_harmless, columns) if spreadsheet else columns)
     for line in lines():
         item = _decode_item(line)
-        row = (_cell(item[column]) if column in item else "" for column in columns)
+        row = (cell(item[column]) if column in item else "" for column in columns)
         writer.writerow(map(_harmless, row) if spreadsheet else row)
         if buffer.tell() > _CHUNK_SIZE:
             yield _take(buffer)
@@ -133,6 +140,13 @@ def _cell(value: msgspec.Raw) -> str:
     if text.startswith(b'"'):
         return _decode_text(text)
     return "" if text == b"null" else text.decode()
+
+
+def _scrapy_cell(value: msgspec.Raw) -> str:
+    data = msgspec.json.decode(value)
+    if isinstance(data, list) and all(isinstance(text, str) for text in data):
+        return ",".join(data)
+    return "" if data is None else str(data)
 
 
 def _harmless(text: str) -> str:

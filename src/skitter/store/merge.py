@@ -20,6 +20,7 @@ from skitter.store.disk import disk_error, sync_file, sync_folder
 from skitter.store.formats import (
     ChosenFields,
     Compression,
+    CsvCells,
     compressed,
     csv_chunks,
     json_chunks,
@@ -44,6 +45,8 @@ class Format(msgspec.Struct, frozen=True):
     """Whether a CSV file is meant for a spreadsheet; see :func:`~skitter.store.formats.csv_chunks`."""
     delimiter: str = ","
     """The character between the cells of a CSV file."""
+    cells: CsvCells = "json"
+    """Form of the cells of a CSV file; see :func:`~skitter.store.formats.csv_chunks`."""
     duplicates: Literal["keep", "mark", "drop"] = "keep"
     """What to do with near duplicates; see :class:`~skitter.content.duplicate_items.DuplicateItems`."""
 
@@ -195,7 +198,11 @@ def _write(
         return
     if shape == "csv":
         chunks = csv_chunks(
-            lines, file_format.fields, spreadsheet=file_format.spreadsheet, delimiter=file_format.delimiter
+            lines,
+            file_format.fields,
+            spreadsheet=file_format.spreadsheet,
+            delimiter=file_format.delimiter,
+            cells=file_format.cells,
         )
     elif shape == "json":
         chunks = json_chunks(lines())

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -22,7 +22,7 @@ from skitter.plugins import PluginKind, import_path, needing
 from skitter.secrets import refuse_raw_password, shown_url
 from skitter.store.contract import ArchiveStore, Output, OutputAddress, Store
 from skitter.store.file_output import FileOutput
-from skitter.store.formats import Compression
+from skitter.store.formats import Compression, CsvCells
 from skitter.store.merge import Format
 from skitter.store.saving import Saver, SavingOutput
 from skitter.store.selection import ITEM_CLASSES, OPTIONS, SelectingOutput, take_item_classes
@@ -176,7 +176,7 @@ def _file(file_format: Format) -> OutputFactory:
     def make(address: OutputAddress) -> Output:
         known = () if file_format.holds_responses else ("fields", "parts", _DUPLICATES, ITEM_CLASSES)
         if file_format.shape == "csv":
-            known = (*known, _SPREADSHEET, _DELIMITER)
+            known = (*known, _SPREADSHEET, _DELIMITER, CSV_CELLS)
         _refuse_unknown_names(address)
         _refuse_options(address, known)
         options = dict(address.options)
@@ -298,7 +298,10 @@ def _with_options(file_format: Format, address: OutputAddress, options: dict[str
         return file_format
     choice = _take_choice(address, options, _SPREADSHEET, ("no", "yes"))
     name = _take_choice(address, options, _DELIMITER, tuple(_DELIMITERS))
-    return msgspec.structs.replace(file_format, spreadsheet=choice == "yes", delimiter=_DELIMITERS[name])
+    cells = _take_choice(address, options, CSV_CELLS, get_args(CsvCells))
+    return msgspec.structs.replace(
+        file_format, spreadsheet=choice == "yes", delimiter=_DELIMITERS[name], cells=cells
+    )
 
 
 def _take_choice(address: OutputAddress, options: dict[str, str], name: str, choices: tuple[str, ...]) -> str:
@@ -319,6 +322,8 @@ _SPREADSHEET = "spreadsheet"
 """Option of CSV files; see :func:`~skitter.store.formats.csv_chunks`."""
 _DELIMITER = "delimiter"
 """Option of CSV files: the name of the character between cells, because the characters have a meaning in shells and URLs."""
+CSV_CELLS = "cells"
+"""Option of CSV files: the form of values that are not texts."""
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t"}
 _DUPLICATES = "duplicates"
 """Option of all files of items: what to do with near duplicates."""

@@ -43,3 +43,15 @@ class OddRetry:
 
 class OddFilter(RFPDupeFilter):
     """A duplicate filter of the project."""
+
+
+class Forgetting:
+    def process_item(self, item, spider=None):
+        """Return nothing."""
+
+
+class OlderStart:
+    """A spider middleware in the form of Scrapy before 2.13."""
+
+    def process_start_requests(self, start_requests, spider):
+        yield from start_requests

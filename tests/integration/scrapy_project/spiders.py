@@ -106,6 +106,8 @@ class Mixed(scrapy.Spider):
     def parse_heavy(self, response):
         yield Product(path="/heavy", weight="no number")
         yield Note(path="/heavy", text="beside it")
+        yield {"path": "/heavy", "value": object()}
+        yield response.follow("/after-heavy", self.parse_page)
 
     async def parse_later(self, response):
         yield {"path": path_of(response)}
@@ -333,6 +335,24 @@ class Opaque(scrapy.Spider):
 
     def parse(self, response):
         yield {"bytes": b"\xff", "page": response, "object": object()}
+
+
+class Forgetful(scrapy.Spider):
+    """Has a last pipeline that returns nothing."""
+
+    name = "forgetful"
+    url = ""
+    custom_settings: ClassVar = {"ITEM_PIPELINES": {"scrapy_project.pipelines.Forgetting": 1}}
+
+    async def start(self):
+        yield scrapy.Request(self.url)
+
+    def parse(self, response):
+        yield {"path": path_of(response)}
+        yield response.follow("/plain", self.parse_plain)
+
+    def parse_plain(self, response):
+        """Yields nothing."""
 
 
 class Members(scrapy.Spider):
