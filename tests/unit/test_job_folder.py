@@ -12,6 +12,7 @@ import pytest
 from skitter import Crawl, Spider
 from skitter.errors import FrontierError, UsageError
 from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.tables import read_only_address
 from skitter.run import job_access
 from skitter.run.job import JobFolder, JobSpec
 from skitter.run.job_access import find_job
@@ -119,6 +120,27 @@ async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, m
     assert (await job_access.job_status(folder)).state == "new"
     assert threads
     assert threading.current_thread() not in threads
+
+
+async def test_the_changed_settings_of_an_idle_job_are_read_while_another_process_changes_the_job(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(job_access, "live_frontier", lambda _: nullcontext())
+    folder = RunFolder(JobSpec(job="job", spider="shop:Shop", home=str(tmp_path)))
+    lock = folder.lock()
+    await asyncio.to_thread(lock.acquire)
+    try:
+        assert (await job_access.settings_changes(folder)).to_dict() == {}
+    finally:
+        await asyncio.to_thread(lock.release)
+    assert not await asyncio.to_thread((folder.path / "frontier.db").exists)
+
+
+def test_a_frontier_file_with_an_empty_log_is_read_without_space_on_the_disk(tmp_path):
+    (tmp_path / "frontier.db-wal").touch()
+    assert read_only_address(tmp_path / "frontier.db").endswith("&immutable=1")
+    (tmp_path / "frontier.db-wal").write_bytes(b"log")
+    assert read_only_address(tmp_path / "frontier.db").endswith("?mode=ro")
 
 
 @pytest.mark.parametrize(

@@ -196,16 +196,14 @@ async def config(folder: JobFolder, assignments: tuple[str, ...], reset: bool) -
     The reference of settings marks those that can change during a run.
     """
     from skitter.cli.tables import change_texts
-    from skitter.run.job_access import change_settings, changes_of, open_frontier
+    from skitter.run.job_access import change_settings, changes_of, open_frontier, settings_changes
 
     changes = changes_of(pairs(f"skitter config {folder.job}", assignments))
-    async with open_frontier(folder) as reached:
-        frontier = reached.frontier
-        now = (
-            await change_settings(frontier, changes, reset=reset)
-            if assignments or reset
-            else await frontier.control.settings_changes()
-        )
+    if assignments or reset:
+        async with open_frontier(folder) as reached:
+            now = await change_settings(reached.frontier, changes, reset=reset)
+    else:
+        now = await settings_changes(folder)
     texts = change_texts(now)
     say(f"job {folder.job}: " + (", ".join(f"{name}={text}" for name, text in texts) or "no changes"))
 

@@ -444,6 +444,13 @@ def _state_of(found: JobStatus) -> str:
     return "stopped"
 
 
+async def settings_changes(folder: JobFolder) -> SettingsChanges:
+    """Read the settings that were changed while a job ran, without changing the job."""
+    return await _read(
+        folder, lambda frontier: frontier.control.settings_changes(), lambda path: read_changes(path)[0]
+    )
+
+
 async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:
     """Change settings of a job. ``reset``: undo earlier changes first, except those that its spider has made."""
     if reset:

@@ -75,8 +75,9 @@ class OwnerLock:
             ) from error
         self._descriptor = descriptor
         _held.add(self)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk, the lock holds without the name of its owner
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)
 
     def wait(self) -> None:
         """Block until no process has the lock."""
