@@ -1,15 +1,16 @@
 """Named queues: how requests get their queue, what workers lease, and which values are refused."""
 
 import json
+import resource
 
 import pytest
 
-from cli_command import skitter
+from cli_command import skitter, usage_error
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from recipe_runs import run_recipe_text
 from skitter import Request, Spider
 from skitter.brokers.address import UrlRules, parse_address
-from skitter.errors import RequestError, SettingsError
+from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry
 from skitter.frontier.workers import WorkerReport, queues_without_workers
@@ -18,7 +19,7 @@ from skitter.politeness import HostLimits, LimitRule, Politeness
 from skitter.queues import queue_of, slot_in, without_queue
 from skitter.request import decode_request
 from skitter.run.crawl import QueuesWithoutWorkers
-from skitter.run.job import JobSpec
+from skitter.run.job import JobSpec, queues_per_worker
 from skitter.scope import Scope
 from skitter.settings import build_settings
 from skitter.worker.inflight import QueueBudget, make_queue_budget
@@ -204,6 +205,21 @@ def test_a_queue_that_cannot_be_is_refused_by_name(queues, named):
 )
 def test_each_worker_process_receives_the_queues_that_it_serves(workers, queues, expected):
     assert JobSpec(job="x", spider="-", workers=workers, queues=queues).queues_per_worker() == expected
+
+
+@pytest.mark.parametrize(("workers", "queues"), [(64, {}), (1, {"list": 0, "detail": 63})])
+def test_more_worker_processes_than_may_have_open_files_are_refused(workers, queues, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    assert len(queues_per_worker(workers, queues)) == 64
+    with pytest.raises(UsageError, match="more than the 64 for which this machine has") as caught:
+        queues_per_worker(workers + 1, queues)
+    assert "ulimit -n" in caught.value.remedy
+
+
+def test_more_worker_processes_than_have_memory_are_refused_in_one_line(tmp_path):
+    error = usage_error("crawl", "http://127.0.0.1:1/", "--workers", 10**12, cwd=tmp_path)
+    assert "1,000,000,000,000 worker processes" in error
+    assert not (tmp_path / ".skitter").exists()
 
 
 @pytest.mark.parametrize("text", ["a b", "detail:", "detail:0", "detail:two", ":2", "detail:1:2"])
