@@ -336,7 +336,7 @@ async def test_a_queue_that_no_worker_serves_is_reported_once_and_not_before_a_w
         await watch.check(frontier, await frontier.status(), now)
         record_counts.append(len(caplog.records))
     assert record_counts == [0, 0, 1, 1, 1]
-    assert "no worker serves queue detail, where 1 requests wait" in caplog.text
+    assert "no worker serves queue detail, which has 1 waiting request:" in caplog.text
     await frontier.reports.announce(report("late", "detail"), 1000.0)
     again = QueuesWithoutWorkers()
     for now in (0.0, 100.0):
@@ -355,7 +355,7 @@ async def test_the_default_queue_is_reported_although_no_other_queue_has_request
     watch = QueuesWithoutWorkers()
     for now in (0.0, 10.0):
         await watch.check(frontier, status, now)
-    assert "no worker serves queue default, where 1 requests wait" in caplog.text
+    assert "no worker serves queue default, which has 1 waiting request:" in caplog.text
     await frontier.reports.announce(report("w2"), 1000.0)
     assert queues_without_workers(status, await frontier.reports.workers()) == {}
 
