@@ -146,6 +146,12 @@ def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
     assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"
 
 
+def test_a_json_feed_that_is_nested_too_deeply_is_refused():
+    body = b'{"items": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(FeedError, match="not a"):
+        list(read_feed(body, "http://h.test/feed"))
+
+
 def test_a_null_in_a_json_feed_is_not_the_text_none():
     item = {
         "url": "https://blog.test/1",
