@@ -69,15 +69,15 @@ def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
     }
     rules = [LimitRule(domain_glob="slow.test", delay=60.0), LimitRule(domain_glob="*.pool", unit="rule")]
     politeness = Politeness(HostLimits(delay=1.0, concurrency_per_slot=2), rules, queues=queues)
-    assert politeness.policy_of("h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=9)
-    assert politeness.policy_of("list|h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=2)
-    assert politeness.policy_of("detail|h.test") == HostLimits(
+    assert politeness.limits_of("h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=9)
+    assert politeness.limits_of("list|h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=2)
+    assert politeness.limits_of("detail|h.test") == HostLimits(
         delay=5.0, jitter=0.0, concurrency_per_slot=2, rates=("1/2s",)
     )
-    assert politeness.policy_of("detail|slow.test").delay == 60.0
-    assert politeness.policy_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
+    assert politeness.limits_of("detail|slow.test").delay == 60.0
+    assert politeness.limits_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
     changed = politeness.changed(HostLimits(delay=3.0), {})
-    assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
+    assert [changed.limits_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
 
 
 # --- explicit and inherited queues ----------------------------------------------------------------------------
