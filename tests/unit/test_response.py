@@ -193,7 +193,7 @@ def test_json():
 )
 def test_json_that_is_nested_too_deeply_is_like_invalid_json(charset, read):
     body = b"[" * 100_000 + b"]" * 100_000
-    with pytest.raises(ValueError, match="the JSON of http://h.example/.* is nested too deeply"):
+    with pytest.raises(ValueError, match=r"the JSON of http://h\.example/.* is nested too deeply"):
         read(Response(URL, headers={"content-type": f"application/json{charset}"}, body=body))
 
 
