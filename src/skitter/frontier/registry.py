@@ -12,6 +12,7 @@ from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
+from skitter.frontier.redis import CLUSTER_SCHEMES, SERVER_SCHEMES
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import without_secrets
 
@@ -35,13 +36,8 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "memory": EmbeddedFrontier.from_url,
     "sqlite": EmbeddedFrontier.from_url,
-    "redis": _on_redis,
-    "rediss": _on_redis,
-    "redis+sentinel": _on_redis,
-    "rediss+sentinel": _on_redis,
-    "unix": _on_redis,
-    "redis+cluster": _on_cluster,
-    "rediss+cluster": _on_cluster,
+    **dict.fromkeys(SERVER_SCHEMES, _on_redis),
+    **dict.fromkeys(CLUSTER_SCHEMES, _on_cluster),
 }
 
 
