@@ -459,7 +459,7 @@ class Response:
         """
         from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - few spiders read sitemaps
 
-        return read_sitemap(self.body, self.url)
+        return read_sitemap(self.body, self.url, self.header("content-type"))
 
     def feed(self) -> Iterator[FeedEntry]:
         """Read this feed (RSS, Atom or JSON Feed) entry by entry. Raises :class:`~skitter.web.feeds.FeedError`."""

@@ -1,5 +1,8 @@
 """Feeds of all three formats give the same entries; rows of CSV; their URLs as sitemaps."""
 
+import gzip
+from urllib.parse import quote
+
 import msgspec
 import pytest
 
@@ -150,6 +153,13 @@ def test_a_json_feed_that_is_nested_too_deeply_is_refused():
     body = b'{"items": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(FeedError, match="not a"):
         list(read_feed(body, "http://h.test/feed"))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_charset_of_a_sitemap_may_be_in_its_header_alone(compress):
+    body = "<urlset><url><loc>https://h.test/书</loc></url></urlset>".encode("gbk")
+    response = Response(URL, headers={"content-type": "text/xml; charset=gbk"}, body=compress(body))
+    assert [entry.url for entry in response.sitemap()] == [f"https://h.test/{quote('书')}"]
 
 
 def test_a_null_in_a_json_feed_is_not_the_text_none():
