@@ -12,7 +12,7 @@ from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
-from skitter.frontier.redis import SERVER_SCHEMES
+from skitter.frontier.registry import SERVER_SCHEMES
 from skitter.plugins import needing
 from skitter.secrets import shown_url
 

@@ -12,9 +12,12 @@ from skitter.errors import FrontierError, SkitterError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
-from skitter.frontier.redis import CLUSTER_SCHEMES, SERVER_SCHEMES
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import without_secrets
+
+SERVER_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix")
+"""URL schemes of one Valkey or Redis server, found directly or by its sentinels."""
+CLUSTER_SCHEMES = ("redis+cluster", "rediss+cluster")
 
 
 def _on_redis(url: str, context: FrontierContext) -> Frontier:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.frontier.redis import CLUSTER_SCHEMES, SERVER_SCHEMES
+from skitter.frontier.registry import CLUSTER_SCHEMES, SERVER_SCHEMES
 from skitter.run.job import JobFolder, JobSpec
 from skitter.service.errors import ApiError
 from skitter.service.items import file_location, open_items, run_target, task_target
