@@ -139,7 +139,7 @@ async def test_the_changed_settings_of_an_idle_job_are_read_while_another_proces
 
 
 class StopHere(Exception):
-    """The lock was taken; what follows blocks the event loop of the test."""
+    """The lock was taken. Opening the frontier would block the event loop of the test."""
 
 
 @pytest.fixture
