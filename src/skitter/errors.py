@@ -161,6 +161,11 @@ def with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural, for messages: ``1 request``, ``2,000 requests``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def close_names(wrong: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> Sequence[str]:
     """Return the known names that are most similar to a wrong one; see :func:`difflib.get_close_matches`."""
     from difflib import get_close_matches  # noqa: PLC0415 - only for errors

@@ -310,6 +310,12 @@ class Rule:
     request_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.link_extractor, LinkExtractor):
+            raise UsageError(
+                f"link_extractor of a rule is not a LinkExtractor: {self.link_extractor!r:.80}",
+                remedy="write Rule(LinkExtractor(allow=...), ...)",
+                field="link_extractor",
+            )
         if self.callback is None and self.follow is False:
             raise UsageError(
                 "a rule without a callback does not follow links",

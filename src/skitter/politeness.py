@@ -198,7 +198,7 @@ class Politeness:
         """Return the same rules with other default limits."""
         return Politeness(default, self.rules, self.unit, self.queues, domains)
 
-    def policy_of(self, slot: str) -> HostLimits:
+    def limits_of(self, slot: str) -> HostLimits:
         """Return the limits of a slot by its key."""
         index = self.rule_of_slot(slot)
         default = self.default_of(queue_of(slot)) if self.queues else self.default

@@ -271,6 +271,12 @@ def encode_form(fields: FormFields) -> str:
                     remedy="pass text, bytes, numbers or lists of them; response.form() also sends files",
                     field="fields",
                 )
+            if not (_is_unicode(name) and _is_unicode(part)):
+                raise RequestError(
+                    f"the form field {name!r} contains a lone surrogate",
+                    remedy=_NO_SURROGATES,
+                    field="fields",
+                )
             if part is not None:
                 pairs.append((name, part))
     return urlencode(pairs)
@@ -365,7 +371,14 @@ def known_codec(encoding: str) -> str:
 
 def _to_bytes(body: Any) -> bytes:
     if isinstance(body, str):
-        return body.encode()
+        try:
+            return body.encode()
+        except UnicodeEncodeError:
+            raise RequestError(
+                f"the request body contains a lone surrogate: {body!r:.60}",
+                remedy=_NO_SURROGATES,
+                field="body",
+            ) from None
     if isinstance(body, (bytearray, memoryview)):
         return bytes(body)
     raise RequestError(
@@ -397,6 +410,12 @@ def encode_request(request: Request) -> bytes:
         _refuse_lossy(request.cb_kwargs, "cb_kwargs", request.url)
         record = _encode(msgspec.structs.replace(request, url="", retries=0, is_last_attempt=False))
         _decode(record)  # report a field of the wrong type at once, where the caller made the mistake
+    except UnicodeEncodeError as error:
+        names = [name for name, value in msgspec.structs.asdict(request).items() if not _is_unicode(value)]
+        raise RequestError(
+            f"request {request.url!r} cannot be stored: {' and '.join(names)} contains a lone surrogate",
+            remedy=_NO_SURROGATES,
+        ) from error
     except (TypeError, OverflowError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise RequestError(
             f"request {request.url!r} cannot be stored: {error}",
@@ -405,6 +424,15 @@ def encode_request(request: Request) -> bytes:
     return _VERSION_BYTE + record
 
 
+def _is_unicode(value: Any) -> bool:
+    try:
+        _encode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_NO_SURROGATES = "decode the text with errors='replace', or remove the surrogates"
 _PLAIN = (str, int, float, bytes, bool, type(None))
 
 

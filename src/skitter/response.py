@@ -332,8 +332,8 @@ class Response:
 
         The body is UTF-8, UTF-16 or UTF-32, with or without a byte order mark, whatever charset the server names (RFC
         8259, 8.1 and 11). The charset applies only to a body that is invalid in these encodings. Raises ValueError for
-        invalid JSON, and :class:`~skitter.errors.PageTooComplex` if the values take more than twice the setting
-        ``max_page_memory``.
+        JSON that is invalid or nested too deeply, and :class:`~skitter.errors.PageTooComplex` if the values take more than
+        twice the setting ``max_page_memory``.
         """
         check_json(self.body, self.max_memory)
         encoding = self._given_encoding
@@ -342,6 +342,8 @@ class Response:
                 return msgspec.json.decode(self.body)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass  # real-world JSON contains NaN, byte order marks and lone surrogates
+            except RecursionError:
+                raise self._nested_too_deeply() from None
             encoding = detect_json(self.body, self.header("content-type"))
         text = decode(self.body, encoding)
         # The strings in the values are copies.
@@ -350,10 +352,15 @@ class Response:
 
         try:
             return json.loads(text)
+        except RecursionError:
+            raise self._nested_too_deeply() from None
         except ValueError as error:
             kind = self.header("content-type") or "without a Content-Type"
             error.add_note(f"the body of {self.url} is not JSON ({kind}): {text[:60]!r}")
             raise
+
+    def _nested_too_deeply(self) -> ValueError:
+        return ValueError(f"the JSON of {self.url} is nested too deeply")
 
     @property
     def selector(self) -> Selector:
@@ -371,7 +378,10 @@ class Response:
                 self._selector = parsel_backed_selector(text, "xml", self.max_memory)
             elif self.is_json:
                 check_json(self.body, self.max_memory)
-                self._selector = parsel_backed_selector(text, "json")
+                try:
+                    self._selector = parsel_backed_selector(text, "json")
+                except RecursionError:
+                    raise self._nested_too_deeply() from None
             else:
                 is_safe = self._encoding == "utf-8" and has_few_tags(self.body)
                 memory = None if is_safe else self.max_memory
@@ -451,7 +461,7 @@ class Response:
         """
         from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - few spiders read sitemaps
 
-        return read_sitemap(self.body, self.url)
+        return read_sitemap(self.body, self.url, self.header("content-type"))
 
     def feed(self) -> Iterator[FeedEntry]:
         """Read this feed (RSS, Atom or JSON Feed) entry by entry. Raises :class:`~skitter.web.feeds.FeedError`."""

@@ -130,7 +130,7 @@ def test_a_queue_without_workers_waits_and_the_status_shows_it(staged):
 
     def is_reported():
         statuses[:] = [status(crawl)]
-        return "no worker serves queue detail, where 30 requests wait" in statuses[0]
+        return "no worker serves queue detail, which has 30 waiting requests" in statuses[0]
 
     assert crawl.wait_for(is_reported, "a line on the queue that waits"), crawl.errors
     assert json.loads(status(crawl, "--json"))["counts"]["queues"] == {"default": 0, "detail": 30, "list": 0}

@@ -198,7 +198,7 @@ class FrontierMachine(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from(HOSTS), ban=st.sampled_from([False, False, True]))
     def drop_slot(self, host, ban):
-        assert self.run(self.job.frontier.control.drop_slot(host, ban)) == self.model.drop_slot(host, ban)
+        assert self.run(self.job.frontier.control.drop_slot(host, ban=ban)) == self.model.drop_slot(host, ban)
 
     @rule(task=st.sampled_from(TASKS))
     def drop_task(self, task):

@@ -231,7 +231,7 @@ async def test_dropping_a_host_drops_it_in_all_queues_and_a_ban_holds_in_all(sta
         [*entries(job, "detail", 1, 2), *entries(job, "list", 1, delay=50.0), *job.entries("a"),
          *entries(job, "detail", 1, host="other.test")]
     )  # fmt: skip
-    assert await job.frontier.control.drop_slot("h.test", True) == 4
+    assert await job.frontier.control.drop_slot("h.test", ban=True) == 4
     assert await job.counts() == {"queued": 1}
     result = await job.frontier.add([*entries(job, "detail", 3), *entries(job, "new", 1), *job.entries("b")])
     assert (result.added, result.banned) == (0, 3)

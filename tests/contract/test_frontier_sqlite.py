@@ -445,7 +445,7 @@ async def test_a_request_of_a_banned_slot_that_was_leased_at_a_kill_is_dropped(j
         await job.kill()
     lease = await job.one()
     await job.add("c", host="other.test")
-    assert await job.frontier.control.drop_slot("h.test", True) == 1
+    assert await job.frontier.control.drop_slot("h.test", ban=True) == 1
     await backend.flush_leases()
     await job.kill()
     status = await job.status()

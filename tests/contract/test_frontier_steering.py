@@ -169,9 +169,9 @@ async def test_changes_come_on_top_of_earlier_ones_until_they_are_reset(job):
         {"max_pages": 7, "delay": 3.0}
     )
     assert await job.frontier.control.change_settings(
-        SettingsChanges({"jitter": 1.0}), True
+        SettingsChanges({"jitter": 1.0}), reset=True
     ) == SettingsChanges({"jitter": 1.0})
-    assert await job.frontier.control.change_settings(SettingsChanges(), True) == SettingsChanges()
+    assert await job.frontier.control.change_settings(SettingsChanges(), reset=True) == SettingsChanges()
     await job.add(*range(3))
     assert len(await job.lease()) == 3
 
@@ -278,7 +278,7 @@ async def test_a_dropped_host_continues_where_its_lease_is_handed_back(job):
 async def test_a_banned_host_is_refused_wherever_its_requests_come_from(job):
     await job.add(*range(6))
     retried, released, lost, finished = [await job.one("lost" if n == 2 else "w") for n in range(4)]
-    assert await job.frontier.control.drop_slot("h.test", True) == 2
+    assert await job.frontier.control.drop_slot("h.test", ban=True) == 2
     await job.retry(retried)
     await job.frontier.release([released.id])
     await job.frontier.abandon("lost")
@@ -294,7 +294,7 @@ async def test_a_banned_host_is_refused_wherever_its_requests_come_from(job):
 
 
 async def test_a_ban_can_be_lifted(job):
-    await job.frontier.control.drop_slot("h.test", True)
+    await job.frontier.control.drop_slot("h.test", ban=True)
     assert await job.add("a") == 0
     assert await job.frontier.control.unban("h.test") is True
     assert await job.frontier.control.unban("h.test") is False
@@ -306,7 +306,7 @@ async def test_workers_learn_from_the_revision_that_a_ban_was_lifted(job):
     hosts = [f"h{number}.test" for number in range(4)]
     revisions = [(await job.ask()).revision]
     for host in hosts:
-        await job.frontier.control.drop_slot(host, True)
+        await job.frontier.control.drop_slot(host, ban=True)
     assert (await job.ask()).revision == revisions[0]
     for host in hosts:
         await job.frontier.control.unban(host)
@@ -321,7 +321,7 @@ async def test_workers_learn_from_the_revision_that_a_ban_was_lifted(job):
 async def test_a_dead_letter_of_a_banned_host_is_not_replayed_into_the_queue(job):
     await job.add("a")
     await job.fail(await job.one())
-    await job.frontier.control.drop_slot("h.test", True)
+    await job.frontier.control.drop_slot("h.test", ban=True)
     await job.frontier.dead_letters.replay()
     assert await job.counts() == {}
 
@@ -455,7 +455,7 @@ async def test_changes_bans_and_counts_survive_a_restart(start, backend, end):
     before = {group: await job.frontier.reports.stats(group) for group in StatsDimension}
     assert sum(tally.pages for tally in before[StatsDimension.HOST]) == 8
     await job.frontier.control.change_settings(SettingsChanges({"delay": 9.0, "max_pages": 100}))
-    await job.frontier.control.drop_slot("host3.test", True)
+    await job.frontier.control.drop_slot("host3.test", ban=True)
     await getattr(job, end)()
     assert {group: await job.frontier.reports.stats(group) for group in StatsDimension} == before
     assert await job.frontier.control.settings_changes() == SettingsChanges({"delay": 9.0, "max_pages": 100})

@@ -109,7 +109,7 @@ async def test_requests_are_added_checked_and_recognized(serve, tmp_path, make_c
         (["mailto:me@example.com"], "was refused: scheme"),
         ([""], "the seed is empty"),
         ([Request("http://127.0.0.1/", callback="nowhere")], "the spider has no method 'nowhere'"),
-        ([f"ftp://{number}/" for number in range(5)], "5 of 6 requests are invalid"),
+        ([f"ftp://{number}/" for number in range(5)], "invalid: 5 of 6 requests"),
         ([7], "requests cannot be 7"),
         ([None], "requests cannot be None"),
     ],

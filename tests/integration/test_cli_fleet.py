@@ -191,7 +191,7 @@ def test_invalid_lines_are_named_by_number_and_no_seed_is_added_unless_requested
     (shop / "seeds").write_text("\n".join(lines))
     before = status(shop)["counts"]
     line = usage_error("add", "shop", "--file", "seeds", cwd=shop)
-    assert "nothing was added: 3 of 5 seeds are invalid" in line
+    assert "nothing was added; invalid: 3 of 5 seeds" in line
     assert all(
         text in line
         for text in (

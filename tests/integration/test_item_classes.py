@@ -226,7 +226,7 @@ def test_standard_output_and_an_export_hold_the_selected_items(serve, tmp_path):
     both = (*RUN, "--job", "both", "-o", "all.jsonl", "-o", "b.jsonl?item_classes=Book")
     assert skitter(*both, cwd=tmp_path).returncode == 0
     exported = skitter("export", "both", "-o", "y.jsonl", cwd=tmp_path)
-    assert exported.stderr.splitlines() == [f"y.jsonl: {8 * len(pages)} items of 1 part files"]
+    assert exported.stderr.splitlines() == [f"y.jsonl: {8 * len(pages)} items of 1 part file"]
     assert sorted(lines_of(tmp_path / "y.jsonl"), key=str) == sorted(
         lines_of(tmp_path / "all.jsonl"), key=str
     )

@@ -104,7 +104,7 @@ async def test_a_process_without_the_spider_reads_the_limits_of_queues(job):
     other = RedisFrontier(running("valkey").url, FrontierContext(frontier.job.name, attach=True))
     await other.open()
     assert other.politeness.queues == QUEUES
-    assert other.politeness.policy_of("detail|slow.test").delay == 60.0
+    assert other.politeness.limits_of("detail|slow.test").delay == 60.0
     await other.close()
 
 

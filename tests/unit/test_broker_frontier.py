@@ -440,6 +440,28 @@ async def test_a_broker_is_closed_if_its_opening_is_cancelled(tmp_path):
     assert broker.is_closed
 
 
+async def test_brokers_are_closed_at_the_same_time_and_no_error_is_lost(tmp_path):
+    both = asyncio.Barrier(2)
+
+    class Waiting(FakeBroker):
+        def __init__(self, queue):
+            super().__init__()
+            self._queue = queue
+
+        async def close(self):
+            async with asyncio.timeout(10):
+                await both.wait()
+            raise FrontierError(self._queue)
+
+    frontier = BrokerFrontier(EmbeddedFrontier(Politeness(FREE), path=tmp_path / "f.db"), Waiting)
+    await frontier.open()
+    await frontier.add([entry("x", slot_in("list", "h.test"))])
+    with pytest.raises(FrontierError) as caught:
+        await frontier.close()
+    assert str(caught.value) == "default"
+    assert caught.value.__notes__ == ["another queue was not closed either: list"]
+
+
 async def test_all_brokers_and_the_state_are_closed_if_closing_one_of_them_fails(tmp_path):
     brokers = {"default": ClosingBroker(), "a": ClosingBroker(fail=True), "b": ClosingBroker()}
     path = tmp_path / "f.db"

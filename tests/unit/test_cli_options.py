@@ -5,6 +5,7 @@ import os
 import click
 import pytest
 
+from skitter.cli.crawl import crawl, run
 from skitter.cli.options import workers_option
 from skitter.cli.tables import change_texts
 
@@ -46,3 +47,9 @@ def test_changed_settings_are_shown_with_all_digits():
     assert change_texts(changes) == [
         "max_pages=1234567", "max_bytes=1000000000000001", "delay=0.1", "jitter=2", "max_items=none",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "default"), [(crawl, "host"), (run, "any")])
+def test_the_help_of_a_command_shows_its_own_default_of_a_setting(command, default):
+    (option,) = [option for option in command.params if option.name == "scope"]
+    assert option.help.endswith(f"[default: {default}]")

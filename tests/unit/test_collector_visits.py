@@ -509,10 +509,10 @@ async def test_limit_rules_become_settings_of_the_job(crawl):
     crawler.clone().limit(LimitRule(domain_regexp=".*", rates=("1/0.5s",), unit="rule"))
     spider = crawler.__spider__("crawler", "test")()
     politeness = CrawlHarness(spider, ".").settings.politeness()
-    slow = politeness.policy_of(politeness.slot_of("a.example.com"))
+    slow = politeness.limits_of(politeness.slot_of("a.example.com"))
     assert (slow.delay, slow.jitter, slow.concurrency_per_slot) == (2, 1, 1)
     assert politeness.slot_of("x.org") == politeness.slot_of("y.org")
-    assert politeness.policy_of(politeness.slot_of("x.org")).rates == ("1/0.5s",)
+    assert politeness.limits_of(politeness.slot_of("x.org")).rates == ("1/0.5s",)
     with pytest.raises(SettingsError, match="domain_glob"):
         crawler.limit(delay=1)
     with pytest.raises(SettingsError, match="delay"):

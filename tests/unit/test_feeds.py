@@ -1,5 +1,8 @@
 """Feeds of all three formats give the same entries; rows of CSV; their URLs as sitemaps."""
 
+import gzip
+from urllib.parse import quote
+
 import msgspec
 import pytest
 
@@ -144,6 +147,19 @@ def test_a_field_of_a_wrong_type_or_out_of_range_raises_no_error(item):
 def test_a_date_that_is_out_of_range_in_utc_stays_as_it_is():
     text = RSS.replace("yesterday", "0001-01-01T00:00:00+14:00")
     assert list(read_feed(text.encode(), URL))[1].published == "0001-01-01T00:00:00+14:00"
+
+
+def test_a_json_feed_that_is_nested_too_deeply_is_refused():
+    body = b'{"items": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    with pytest.raises(FeedError, match="not a"):
+        list(read_feed(body, "http://h.test/feed"))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_the_charset_of_a_sitemap_may_be_in_its_header_alone(compress):
+    body = "<urlset><url><loc>https://h.test/书</loc></url></urlset>".encode("gbk")
+    response = Response(URL, headers={"content-type": "text/xml; charset=gbk"}, body=compress(body))
+    assert [entry.url for entry in response.sitemap()] == [f"https://h.test/{quote('书')}"]
 
 
 def test_a_null_in_a_json_feed_is_not_the_text_none():

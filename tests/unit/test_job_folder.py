@@ -11,7 +11,8 @@ import pytest
 
 from skitter import Crawl, Spider
 from skitter.errors import FrontierError, UsageError
-from skitter.frontier.embedded.lock import OwnerLock
+from skitter.frontier.embedded.lock import Owned, OwnerLock
+from skitter.frontier.embedded.tables import read_only_address
 from skitter.frontier.options import FrontierContext
 from skitter.frontier.registry import make_frontier
 from skitter.run import job_access
@@ -137,6 +138,63 @@ async def test_the_file_of_an_idle_job_is_not_read_on_the_event_loop(tmp_path, m
     assert (await job_access.job_status(folder)).state == "new"
     assert threads
     assert threading.current_thread() not in threads
+
+
+@pytest.fixture
+def idle_job(tmp_path, monkeypatch):
+    monkeypatch.setattr(job_access, "live_frontier", lambda _: nullcontext())
+    return RunFolder(JobSpec(job="job", spider="skitter:Spider", home=str(tmp_path)))
+
+
+async def test_the_changed_settings_of_an_idle_job_are_read_while_another_process_changes_the_job(idle_job):
+    lock = idle_job.lock()
+    await asyncio.to_thread(lock.acquire)
+    try:
+        assert (await job_access.settings_changes(idle_job)).to_dict() == {}
+    finally:
+        await asyncio.to_thread(lock.release)
+    assert not await asyncio.to_thread((idle_job.path / "frontier.db").exists)
+
+
+class StopHere(Exception):
+    """The lock was taken. Opening the frontier would block the event loop of the test."""
+
+
+@pytest.fixture
+def attempts(monkeypatch):
+    """Attempts to take the lock of a job. The last one succeeds."""
+    left = [
+        Owned("the job is being run by process 1"),
+        Owned("the job is being run by process 1"),
+        StopHere(),
+    ]
+
+    def acquire(_):
+        raise left.pop(0)
+
+    monkeypatch.setattr(OwnerLock, "acquire", acquire)
+    monkeypatch.setattr(job_access, "_RETRY_INTERVAL", 0)
+    return left
+
+
+async def test_a_command_waits_for_another_one_that_changes_the_same_idle_job(idle_job, attempts):
+    with pytest.raises(StopHere):
+        await job_access.open_frontier(idle_job).__aenter__()
+    assert attempts == []
+
+
+async def test_a_command_does_not_wait_long_for_a_run_that_begins(idle_job, attempts, monkeypatch):
+    monkeypatch.setattr(job_access, "_MAX_WAIT", 0)
+    with pytest.raises(Owned):
+        await job_access.open_frontier(idle_job).__aenter__()
+    assert len(attempts) == 2
+
+
+def test_a_frontier_file_with_an_empty_log_is_read_without_space_on_the_disk(tmp_path):
+    (tmp_path / "frontier.db-wal").touch()
+    assert read_only_address(tmp_path / "frontier.db").endswith("&immutable=1")
+    (tmp_path / "frontier.db-wal").write_bytes(b"log")
+    assert read_only_address(tmp_path / "frontier.db").endswith("?mode=ro")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """One process at a time owns a job, and other processes get an error that names it."""
 
+import errno
 import os
 import socket
 
@@ -22,6 +23,18 @@ def test_the_owner_is_named_and_its_machine_if_it_is_another(tmp_path, monkeypat
     first.release()
     second.acquire()
     second.release()
+
+
+def test_on_a_full_disk_a_lock_holds_without_the_name_of_its_owner(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    first, second = (OwnerLock(tmp_path / "job") for _ in range(2))
+    first.acquire()
+    with pytest.raises(FrontierError, match="by process unknown"):
+        second.acquire()
+    first.release()
 
 
 def test_a_process_that_was_forked_by_the_owner_does_not_keep_the_lock(tmp_path):

@@ -67,7 +67,7 @@ def test_a_wrong_rule_is_an_error_with_a_remedy(fields):
 
 
 def delay_of(politeness: Politeness, host: str) -> float | None:
-    return politeness.policy_of(politeness.slot_of(host)).delay
+    return politeness.limits_of(politeness.slot_of(host)).delay
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_by_default_a_slot_is_a_host_whatever_its_port():
     politeness = Politeness()
     assert politeness.slot_of("www.example.com:8080") == politeness.slot_of("www.example.com")
     assert politeness.slot_of("www.example.com") != politeness.slot_of("example.com")
-    assert politeness.policy_of("www.example.com") == HostLimits(
+    assert politeness.limits_of("www.example.com") == HostLimits(
         jitter=0.0, concurrency_per_slot=DEFAULT_CONCURRENCY_PER_SLOT
     )
 
@@ -156,7 +156,7 @@ def test_a_rule_may_be_one_pool_for_all_its_hosts():
     one = {politeness.slot_of(host) for host in ("a.one.test", "b.one.test", "c.one.test:8080")}
     two = {politeness.slot_of(host) for host in ("a.two.test", "b.two.test")}
     assert (len(one), len(two), one & two) == (1, 1, set())
-    assert [politeness.policy_of(*keys).delay for keys in (one, two)] == [1.0, 2.0]
+    assert [politeness.limits_of(*keys).delay for keys in (one, two)] == [1.0, 2.0]
 
 
 def test_a_domain_that_a_rule_names_does_not_lend_its_limits_to_other_hosts_of_it():
@@ -171,4 +171,4 @@ def test_a_domain_that_a_rule_names_does_not_lend_its_limits_to_other_hosts_of_i
 def test_a_slot_of_a_rule_that_is_gone_gets_the_limits_of_the_job():
     rules = [LimitRule(domain_glob="*", unit="rule", delay=9.0)]
     slot = Politeness(HostLimits(), rules).slot_of("h.test")
-    assert Politeness(HostLimits(delay=1.0)).policy_of(slot).delay == 1.0
+    assert Politeness(HostLimits(delay=1.0)).limits_of(slot).delay == 1.0

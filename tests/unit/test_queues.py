@@ -1,15 +1,16 @@
 """Named queues: how requests get their queue, what workers lease, and which values are refused."""
 
 import json
+import resource
 
 import pytest
 
-from cli_command import skitter
+from cli_command import skitter, usage_error
 from crawl_harness import CrawlHarness, Scripted, page, redirect
 from recipe_runs import run_recipe_text
 from skitter import Request, Spider
 from skitter.brokers.address import UrlRules, parse_address
-from skitter.errors import RequestError, SettingsError
+from skitter.errors import RequestError, SettingsError, UsageError
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.records import Entry
 from skitter.frontier.workers import WorkerReport, queues_without_workers
@@ -18,7 +19,7 @@ from skitter.politeness import HostLimits, LimitRule, Politeness
 from skitter.queues import queue_of, slot_in, without_queue
 from skitter.request import decode_request
 from skitter.run.crawl import QueuesWithoutWorkers
-from skitter.run.job import JobSpec
+from skitter.run.job import JobSpec, queues_per_worker
 from skitter.scope import Scope
 from skitter.settings import build_settings
 from skitter.worker.inflight import QueueBudget, make_queue_budget
@@ -68,15 +69,15 @@ def test_a_rule_and_the_limits_of_a_queue_are_found_by_the_slot():
     }
     rules = [LimitRule(domain_glob="slow.test", delay=60.0), LimitRule(domain_glob="*.pool", unit="rule")]
     politeness = Politeness(HostLimits(delay=1.0, concurrency_per_slot=2), rules, queues=queues)
-    assert politeness.policy_of("h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=9)
-    assert politeness.policy_of("list|h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=2)
-    assert politeness.policy_of("detail|h.test") == HostLimits(
+    assert politeness.limits_of("h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=9)
+    assert politeness.limits_of("list|h.test") == HostLimits(delay=1.0, jitter=0.0, concurrency_per_slot=2)
+    assert politeness.limits_of("detail|h.test") == HostLimits(
         delay=5.0, jitter=0.0, concurrency_per_slot=2, rates=("1/2s",)
     )
-    assert politeness.policy_of("detail|slow.test").delay == 60.0
-    assert politeness.policy_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
+    assert politeness.limits_of("detail|slow.test").delay == 60.0
+    assert politeness.limits_of(slot_in("detail", politeness.slot_of("a.pool"))).delay == 5.0
     changed = politeness.changed(HostLimits(delay=3.0), {})
-    assert [changed.policy_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
+    assert [changed.limits_of(slot).delay for slot in ("list|h.test", "detail|h.test")] == [3.0, 5.0]
 
 
 # --- explicit and inherited queues ----------------------------------------------------------------------------
@@ -206,6 +207,21 @@ def test_each_worker_process_receives_the_queues_that_it_serves(workers, queues,
     assert JobSpec(job="x", spider="-", workers=workers, queues=queues).queues_per_worker() == expected
 
 
+@pytest.mark.parametrize(("workers", "queues"), [(64, {}), (1, {"list": 0, "detail": 63})])
+def test_more_worker_processes_than_may_have_open_files_are_refused(workers, queues, monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    assert len(queues_per_worker(workers, queues)) == 64
+    with pytest.raises(UsageError, match="more than the 64 for which this machine has") as caught:
+        queues_per_worker(workers + 1, queues)
+    assert "ulimit -n" in caught.value.remedy
+
+
+def test_more_worker_processes_than_have_memory_are_refused_in_one_line(tmp_path):
+    error = usage_error("crawl", "http://127.0.0.1:1/", "--workers", 10**12, cwd=tmp_path)
+    assert "1,000,000,000,000 worker processes" in error
+    assert not (tmp_path / ".skitter").exists()
+
+
 @pytest.mark.parametrize("text", ["a b", "detail:", "detail:0", "detail:two", ":2", "detail:1:2"])
 def test_an_option_that_names_no_queue_is_refused_in_one_line(text, tmp_path):
     ran = skitter("crawl", "http://127.0.0.1:1/", "--queue", text, cwd=tmp_path)
@@ -320,7 +336,7 @@ async def test_a_queue_that_no_worker_serves_is_reported_once_and_not_before_a_w
         await watch.check(frontier, await frontier.status(), now)
         record_counts.append(len(caplog.records))
     assert record_counts == [0, 0, 1, 1, 1]
-    assert "no worker serves queue detail, where 1 requests wait" in caplog.text
+    assert "no worker serves queue detail, which has 1 waiting request:" in caplog.text
     await frontier.reports.announce(report("late", "detail"), 1000.0)
     again = QueuesWithoutWorkers()
     for now in (0.0, 100.0):
@@ -339,7 +355,7 @@ async def test_the_default_queue_is_reported_although_no_other_queue_has_request
     watch = QueuesWithoutWorkers()
     for now in (0.0, 10.0):
         await watch.check(frontier, status, now)
-    assert "no worker serves queue default, where 1 requests wait" in caplog.text
+    assert "no worker serves queue default, which has 1 waiting request:" in caplog.text
     await frontier.reports.announce(report("w2"), 1000.0)
     assert queues_without_workers(status, await frontier.reports.workers()) == {}
 

@@ -6,6 +6,7 @@ import pytest
 from recipe_runs import compile_text
 from skitter import Request, Response
 from skitter.content import extraction
+from skitter.frontends.recipe.fields import to_json
 from skitter.frontends.recipe.page_context import PageContext, PageError
 from skitter.frontends.recipe.source import RecipeError
 from skitter.item import encode_item
@@ -171,3 +172,8 @@ def test_main_content_excludes_other_sources_of_a_value():
     for other in ({"css": "p"}, {"value": 1}, {"fields": {"a": "p"}}):
         with pytest.raises(RecipeError, match="main_content excludes selectors, value and fields"):
             item_of({"text": {"main_content": "text", **other}})
+
+
+def test_json_that_is_nested_too_deeply_is_invalid():
+    with pytest.raises(ValueError, match="invalid JSON"):
+        to_json("[" * 100_000 + "]" * 100_000)

@@ -74,6 +74,9 @@ def test_every_field_is_stored():
     assert all(getattr(stored(request), name) == value for name, value in FULL.items())
 
 
+SURROGATE = "\ud800"
+
+
 @pytest.mark.parametrize("name", [name for name in FULL if name != "url"])
 def test_each_field_is_stored_alone(name):
     request = Request(FULL["url"], **{name: FULL[name]})
@@ -156,6 +159,35 @@ def test_a_field_of_the_wrong_type_is_refused_before_it_is_stored(fields):
     with pytest.raises(RequestError, match="http://h/") as caught:
         encode_request(Request("http://h/", **fields))
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"headers": {"X-Name": SURROGATE}}, "headers"),
+        ({"cookies": {"name": SURROGATE}}, "cookies"),
+        ({"meta": {"name": SURROGATE}}, "meta"),
+        ({"cb_kwargs": {SURROGATE: 1}}, "cb_kwargs"),
+        ({"session": SURROGATE}, "session"),
+    ],
+)
+def test_a_field_with_a_lone_surrogate_is_refused_and_named(fields, name):
+    with pytest.raises(RequestError, match=f"http://h/.*: {name} contains a lone surrogate") as caught:
+        encode_request(Request("http://h/", **fields))
+    assert caught.value.remedy
+
+
+def test_a_body_with_a_lone_surrogate_is_refused():
+    with pytest.raises(RequestError, match="body contains a lone surrogate"):
+        Request("http://h/", method="POST", body=SURROGATE)
+
+
+@pytest.mark.parametrize("fields", [{"name": SURROGATE}, {SURROGATE: "value"}, {"name": ["good", SURROGATE]}])
+def test_a_form_field_with_a_lone_surrogate_is_refused_and_named(fields):
+    (name,) = fields
+    with pytest.raises(RequestError) as caught:
+        Request.form("http://h/", fields)
+    assert str(caught.value) == f"the form field {name!r} contains a lone surrogate"
 
 
 def test_an_endless_meta_is_refused():

@@ -185,6 +185,18 @@ def test_json():
             read(broken)
 
 
+@pytest.mark.parametrize("charset", ["", "; charset=latin-1"])
+@pytest.mark.parametrize(
+    "read",
+    [Response.json, lambda response: response.jmespath("a"), lambda response: response.selector],
+    ids=["json", "jmespath", "selector"],
+)
+def test_json_that_is_nested_too_deeply_is_like_invalid_json(charset, read):
+    body = b"[" * 100_000 + b"]" * 100_000
+    with pytest.raises(ValueError, match=r"the JSON of http://h\.example/.* is nested too deeply"):
+        read(Response(URL, headers={"content-type": f"application/json{charset}"}, body=body))
+
+
 def test_json_ignores_the_charset_of_the_header():
     """RFC 8259, 8.1 and 11."""
     for charset in ("", "; charset=iso-8859-1", "; charset=koi8-r", "; charset=utf-16"):

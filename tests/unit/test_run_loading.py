@@ -121,7 +121,7 @@ def test_the_frontier_receives_the_limits_and_the_politeness(file):
     options = context.options
     assert (options.max_pages, options.max_errors, options.lease_seconds) == (5, 6, 9)
     assert (options.queue_order, context.directory) == ("lifo", "/h/j")
-    slot = context.politeness.policy_of("h.test")
+    slot = context.politeness.limits_of("h.test")
     assert (slot.delay, slot.concurrency_per_slot) == (2.0, 3)
 
 

@@ -71,9 +71,9 @@ def test_slots_with_limits_of_their_own_become_rules():
     )
     politeness = found.politeness()
     slot = politeness.slot_of("a.example")
-    assert (politeness.policy_of(slot).delay, politeness.policy_of(slot).concurrency_per_slot) == (4.0, 1)
+    assert (politeness.limits_of(slot).delay, politeness.limits_of(slot).concurrency_per_slot) == (4.0, 1)
     assert politeness.slot_of("xa.example") == "xa.example"
-    assert politeness.policy_of("b.example").concurrency_per_slot == 3
+    assert politeness.limits_of("b.example").concurrency_per_slot == 3
     assert found.concurrency == 10
 
 

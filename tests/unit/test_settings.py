@@ -108,7 +108,7 @@ def test_politeness_is_made_of_the_settings():
         {"delay": 0.5, "jitter": 0.1, "concurrency_per_slot": 2, "rates": "9/1m", "limit_rules": rules}
     )
     politeness = settings.politeness()
-    default, slow = politeness.policy_of("h.test"), politeness.policy_of(politeness.slot_of("a.slow.test"))
+    default, slow = politeness.limits_of("h.test"), politeness.limits_of(politeness.slot_of("a.slow.test"))
     assert (default.delay, default.jitter, default.concurrency_per_slot, default.rates) == (
         0.5,
         0.1,
@@ -155,11 +155,11 @@ def test_a_bad_rate_is_refused(text):
 def test_the_key_of_a_slot_leads_to_the_limits_of_its_rule(rule, host, delay, slot):
     settings = build_settings({"delay": 1, "slot": slot, "limit_rules": [{**rule, "delay": 3}]})
     politeness = settings.politeness()
-    assert politeness.policy_of(politeness.slot_of(host)).delay == delay
+    assert politeness.limits_of(politeness.slot_of(host)).delay == delay
 
 
 def test_a_slot_of_a_rule_that_is_gone_has_the_limits_of_the_job():
-    assert build_settings({"delay": 1}).politeness().policy_of("rule:3").delay == 1.0
+    assert build_settings({"delay": 1}).politeness().limits_of("rule:3").delay == 1.0
 
 
 @pytest.mark.parametrize("budget", ["max_pages_per_slot", "max_bytes_per_slot", "max_queued_per_slot"])

@@ -230,7 +230,7 @@ def policy(rules, host):
     settings = build_settings({"limit_rules": rules, "delay": 0.5})
     politeness = settings.politeness()
     assert isinstance(politeness, Politeness)
-    return politeness.slot_of(host), politeness.policy_of(politeness.slot_of(host))
+    return politeness.slot_of(host), politeness.limits_of(politeness.slot_of(host))
 
 
 def test_the_layered_limits_of_a_task_are_one_pool_for_all_its_hosts():

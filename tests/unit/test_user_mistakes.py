@@ -75,6 +75,13 @@ def test_a_string_in_place_of_a_list_is_refused(tmp_path, name):
     assert f"{name} = ['http://h.test/']" in caught.value.remedy
 
 
+@pytest.mark.parametrize("extractor", ["/books/", None, LinkExtractor])
+def test_a_rule_without_a_link_extractor_is_refused(extractor):
+    with pytest.raises(UsageError, match="link_extractor of a rule is not a LinkExtractor") as caught:
+        Rule(extractor, callback="parse_book")
+    assert caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("attributes", "remedy"),
     [

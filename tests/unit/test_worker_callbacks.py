@@ -194,6 +194,10 @@ class Troubled(Spider):
     async def cancelled(self, response):
         await wait_for_what_is_cancelled()
 
+    async def cancels_itself(self, response):
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
     def recurses(self, response):
         return self.recurses(response)
 
@@ -234,6 +238,7 @@ ERRORS = {
     "plain": "callback: KeyError: 'missing'",
     "leaves": "callback: SystemExit: 3",
     "cancelled": "callback: CancelledError",
+    "cancels_itself": "callback: CancelledError",
     "recurses": "callback: RecursionError",
     "gives_text": "callback: SpiderError: a callback returned an unsupported str: 'text'",
     "gives_bad_request": "callback: RequestError: request 'http://h.test/' cannot be stored",

@@ -23,7 +23,7 @@ class Steering(Spider):
         control = self.crawl.frontier.control
         path = response.url.removeprefix(self.url.rstrip("/"))
         if path == "/":
-            await control.drop_slot(HOST, True)
+            await control.drop_slot(HOST, ban=True)
         elif path == "/2":
             assert await control.unban(HOST)
         yield response.follow_all("a")
@@ -83,7 +83,7 @@ async def test_links_refused_by_a_commit_are_not_taken_for_known_if_the_ban_is_l
     context = crawl.frontier_context()
     crawl.frontier = EmbeddedFrontier(context.politeness, context.options)
     await crawl.frontier.open()
-    await crawl.frontier.control.drop_slot(HOST, True)
+    await crawl.frontier.control.drop_slot(HOST, ban=True)
     async with asyncio.timeout(60):
         await crawl.run()
     assert site.counts == {"/": 1, "/1": 1, "/refused": 1}

@@ -12,12 +12,12 @@ from skitter.errors import FrontierError
 from skitter.frontier.contract import Frontier
 from skitter.frontier.embedded.frontier import EmbeddedFrontier
 from skitter.frontier.options import FrontierContext
+from skitter.frontier.registry import SERVER_SCHEMES
 from skitter.plugins import needing
 from skitter.secrets import shown_url
 
 _NSQD_REFRESH = 5.0
 """Seconds until nsqd looks for due messages of a new channel (``--queue-scan-refresh-interval``)."""
-_REDIS_SCHEMES = {"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"}
 
 
 def nsq_frontier(url: str, context: FrontierContext) -> Frontier:
@@ -63,7 +63,7 @@ def _make_state(url: str, context: FrontierContext) -> StateFrontier:
     scheme = name.lower()
     if scheme == "sqlite":
         return EmbeddedFrontier.from_url(f"sqlite:{path}", context)
-    if scheme in _REDIS_SCHEMES:
+    if scheme in SERVER_SCHEMES:
         with needing("redis", f"state {scheme!r}", FrontierError):
             from skitter.frontier.redis.frontier import RedisFrontier  # noqa: PLC0415 - its client is an extra
         return RedisFrontier(url, context)

@@ -135,8 +135,13 @@ class BrokerFrontier:
         async with AsyncExitStack() as closing:  # closes all, even if closing one of them fails
             closing.push_async_callback(self._state.close)
             closing.callback(self._topics.clear)
-            for topic in self._topics.values():
-                closing.push_async_callback(topic.close)
+            # At the same time: each may wait for a broker that does not respond.
+            closed = [topic.close() for topic in self._topics.values()]
+            results = await asyncio.gather(*closed, return_exceptions=True)
+            if errors := [result for result in results if result is not None]:
+                for other in errors[1:]:
+                    errors[0].add_note(f"another queue was not closed either: {other}")
+                raise errors[0]
 
     async def erase(self) -> None:
         """Delete the job from the state. Its messages are dropped when they are received."""

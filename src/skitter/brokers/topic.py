@@ -17,7 +17,7 @@ from skitter.brokers.contract import Broker, Delivery, OutgoingMessage, StateFro
 from skitter.brokers.message import QueueMessage, read_message, request_message, slot_message
 from skitter.brokers.pending import BrokerTuning, PendingMessage, PendingMessages
 from skitter.brokers.waiting import wait_for_broker
-from skitter.errors import FrontierError, SkitterError
+from skitter.errors import FrontierError, SkitterError, counted
 from skitter.frontier.records import (
     Entry,
     FetchReport,
@@ -416,7 +416,9 @@ class Topic:
         unknown = await self._state.unknown([message.fingerprint for message in messages])
         lost = [message.entry() for message, is_lost in zip(messages, unknown, strict=True) if is_lost]
         if lost:
-            log.warning("adding %d requests again that the state has lost, from their messages", len(lost))
+            log.warning(
+                "adding %s again that the state has lost, from messages", counted(len(lost), "request")
+            )
             _, new = await self._state.add_reported(lost)
             self._outbox.put([self._channel.for_request(entry) for entry in select(lost, new)])
 
@@ -456,7 +458,7 @@ class Topic:
                 count = min(waiting, MAX_REPUBLISHED - len(messages))
                 messages += [self._channel.for_slot(slot)] * count
         if messages:
-            log.info("%d messages seem to be lost and are published again", len(messages))
+            log.info("publishing %s again that may be lost", counted(len(messages), "message"))
             self._pending.reset_pace()
             await self._publish(messages)
         return len(messages)

@@ -17,7 +17,7 @@ import click
 
 from skitter.cli.console import say
 from skitter.cli.options import with_job
-from skitter.errors import SkitterError, UsageError
+from skitter.errors import SkitterError, UsageError, counted
 
 if TYPE_CHECKING:
     from skitter.frontier.records import AddResult, Entry
@@ -118,7 +118,7 @@ class _Adding:
             count = sum(1 for _ in self._entries(parser))
             if self._bad_count and not self._skip_bad:
                 raise UsageError(
-                    f"nothing was added: {self._bad_count} of {count + self._bad_count} seeds are invalid:"
+                    f"nothing was added; invalid: {self._bad_count} of {counted(count + self._bad_count, 'seed')}:"
                     f" {'; '.join(self._bad)}",
                     remedy="correct them, or skip them with --skip-bad",
                 )
@@ -173,7 +173,7 @@ class _Adding:
                 total += await reached.frontier.add(batch)
         except SkitterError as error:
             raise UsageError(
-                f"stopped after {total.added + total.known + total.banned} seeds ({total.added} new): {error}",
+                f"stopped after {counted(total.added + total.known + total.banned, 'seed')} ({total.added} new): {error}",
                 remedy=f"{error.remedy}; then repeat the command: it adds the rest, and no seed twice except those with"
                 " dont_filter".lstrip("; "),
             ) from error

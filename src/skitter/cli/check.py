@@ -16,7 +16,7 @@ import msgspec
 from skitter.cli.console import FAILED, painted, say
 from skitter.cli.fetch import robots_option, single_settings
 from skitter.cli.options import argument_option, complete_file, pairs, setting_option
-from skitter.errors import SkitterError, UsageError, did_you_mean
+from skitter.errors import SkitterError, UsageError, counted, did_you_mean
 
 if TYPE_CHECKING:
     from skitter.request import Request
@@ -171,7 +171,7 @@ async def _check_one(
         lacking = [item for item in items if item.get(field) in (None, "", [], {})]
         if lacking:
             problems.append(
-                f"field {field!r} is missing or empty in {len(lacking)} items, such as {lacking[0]}"
+                f"field {field!r} is missing or empty in {counted(len(lacking), 'item')}, such as {lacking[0]}"
             )
     return problems, f"items: {amounts['items']}, requests: {amounts['requests']}"
 

@@ -19,7 +19,7 @@ from skitter.cli.options import (
     with_show_options,
     workers_option,
 )
-from skitter.errors import UsageError
+from skitter.errors import UsageError, counted
 from skitter.secrets import shown_url
 
 POLL_INTERVAL = 0.2
@@ -194,16 +194,14 @@ async def config(folder: JobFolder, assignments: tuple[str, ...], reset: bool) -
     The reference of settings marks those that can change during a run.
     """
     from skitter.cli.tables import change_texts
-    from skitter.run.job_access import change_settings, changes_of, open_frontier
+    from skitter.run.job_access import change_settings, changes_of, open_frontier, settings_changes
 
     changes = changes_of(pairs(f"skitter config {folder.job}", assignments))
-    async with open_frontier(folder) as reached:
-        frontier = reached.frontier
-        now = (
-            await change_settings(frontier, changes, reset=reset)
-            if assignments or reset
-            else await frontier.control.settings_changes()
-        )
+    if assignments or reset:
+        async with open_frontier(folder) as reached:
+            now = await change_settings(reached.frontier, changes, reset=reset)
+    else:
+        now = await settings_changes(folder)
     say(f"job {folder.job}: {', '.join(change_texts(now.to_dict())) or 'no changes'}")
 
 
@@ -229,7 +227,7 @@ async def purge(folder: JobFolder, host: str, ban: bool, unban: bool) -> None:
             say(f"removed the ban of {slot}" if was_banned else f"{slot} was not banned")
             return
         dropped = await reached.frontier.control.drop_slot(slot, ban=ban)
-    say(f"{slot}: removed {dropped:,} requests" + (", banned" if ban else ""))
+    say(f"{slot}: removed {counted(dropped, 'request')}" + (", banned" if ban else ""))
 
 
 @click.command()
@@ -261,9 +259,11 @@ def repair(job: str) -> int:
         return 0
     kept = result.kept
     say(f"{path} was damaged: {result.damage[0]}; the damaged file is in {path.with_name(result.saved)}")
-    say(f"kept: {kept['queue'] + kept['delayed']:,} waiting requests, {kept['dead']:,} dead letters")
+    say(
+        f"kept: {counted(kept['queue'] + kept['delayed'], 'waiting request')}, {counted(kept['dead'], 'dead letter')}"
+    )
     if result.lost:
-        say(f"lost: {result.lost:,} requests")
+        say(f"lost: {counted(result.lost, 'request')}")
     for url in result.altered[:_SHOWN_URLS]:
         say(f"unreadable request: {url}; if this is its URL, run `skitter add` with it")
     for table in result.incomplete:
@@ -289,7 +289,7 @@ async def browser_rules(folder: JobFolder, as_json: bool, reset: bool, host: str
     async with open_frontier(folder) as reached:
         notes = reached.frontier.notes
         if reset:
-            say(f"deleted {await reset_rules(notes, host)} rules")
+            say(f"deleted {counted(await reset_rules(notes, host), 'rule')}")
             return
         rules = await read_rules(notes)
     found = {key: count for key, count in sorted(rules.items()) if not host or key.partition("/")[0] == host}

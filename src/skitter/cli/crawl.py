@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -49,6 +50,10 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
         return ForegroundRun(spec, show, fresh=options.fresh, recrawl=options.recrawl, forked=forked).run()
 
 
+_DEFAULTS = {"scope": "host", "refresh_delay_cap": 10.0}
+"""Settings of `skitter crawl` that differ from those of spiders."""
+
+
 @click.command()
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option(
@@ -72,7 +77,7 @@ def run(spider: str, options: JobOptions, show: ShowOptions) -> int:
     flag_value="adaptive",
     help="Load pages in Chromium that need JavaScript, and fetch others by HTTP.",
 )
-@with_job_options
+@partial(with_job_options, defaults=_DEFAULTS)
 @with_show_options
 def crawl(
     urls: tuple[str, ...],
@@ -119,8 +124,7 @@ def crawl(
             **pairs("-a", options.arguments),
         },
         settings={
-            "scope": "host",
-            "refresh_delay_cap": 10.0,
+            **_DEFAULTS,
             **_without_empty(
                 files_store=suffixes and "files", directives_field=content and "rights", fetcher=fetcher
             ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from skitter.cli.console import say
-from skitter.errors import SkitterError, UsageError
+from skitter.errors import SkitterError, UsageError, counted
 
 if TYPE_CHECKING:
     from skitter.store.file_output import FileOutput
@@ -59,7 +59,7 @@ def dedup(files: tuple[Path, ...], output: str, force: bool) -> int:
         )
     asyncio.run(target.export(source))
     left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
-    say(f"{target.path}: {source.items:,} items read from {len(files)} files{left_out}")
+    say(f"{target.path}: {counted(source.items, 'item')} read from {counted(len(files), 'file')}{left_out}")
     return 0
 
 

@@ -15,6 +15,7 @@ import click
 
 from skitter.cli.console import painted, say
 from skitter.cli.options import ShowOptions
+from skitter.errors import counted
 
 if TYPE_CHECKING:
     from skitter.run.crawl import Crawl, Progress
@@ -127,7 +128,7 @@ class Demo:
             verdict, color = ("ok     ", "green") if holds else ("WRONG  ", "red")
             click.echo(f"  {painted(verdict, color, sys.stderr)}{text}", err=True)
         say(
-            f"  {repeated} pages were fetched again: the killed worker held them, or their first fetch failed"
+            f"  fetched again: {counted(repeated, 'page')}, because the killed worker held them, or their first fetch failed"
         )
         say(
             f"the items are in {self._output}; see also `skitter status demo` and `skitter failures list demo`"

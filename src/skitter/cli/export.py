@@ -11,7 +11,7 @@ import click
 
 from skitter.cli.console import FAILED, say
 from skitter.cli.options import with_job
-from skitter.errors import UsageError
+from skitter.errors import UsageError, counted
 
 if TYPE_CHECKING:
     from skitter.run.job import JobFolder
@@ -81,9 +81,11 @@ async def export(folder: JobFolder, output: str, folders: tuple[Path, ...], forc
     present, missing = await asyncio.to_thread(split_by_presence, ranges, [parts, *folders])
     committed = CommittedRanges(parts, present, elsewhere=folders, has_lines=not target.holds_responses)
     await target.export(committed)
-    held = "responses" if target.holds_responses else f"{await asyncio.to_thread(_count, committed):,} items"
+    held = (
+        "responses" if target.holds_responses else counted(await asyncio.to_thread(_count, committed), "item")
+    )
     left_out = "; near duplicates among them are left out" if target.leaves_out_duplicates else ""
-    say(f"{output}: {held} of {len(present)} part files{left_out}")
+    say(f"{output}: {held} of {counted(len(present), 'part file')}{left_out}")
     return _say_missing(missing)
 
 
@@ -133,7 +135,9 @@ async def _export_shared(folder: JobFolder, output: FileOutput, ranges: RangesBy
         copied = await output.shared_parts.copy_staged(folder.read().created_as, ranges, Path(copies))
         committed = CommittedRanges(Path(copies), copied)
         await output.export(committed)
-        say(f"{output.target}: {_count(committed):,} items of the shared parts of {len(copied)} workers")
+        say(
+            f"{output.target}: {counted(_count(committed), 'item')} of the shared parts of {counted(len(copied), 'worker')}"
+        )
     return 0
 
 
@@ -147,7 +151,7 @@ def _say_missing(missing: dict[str, list[tuple[int, int]]]) -> int:
     size = sum(end - start for spans in missing.values() for start, end in spans)
     names = ", ".join(sorted(missing)[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
     say(
-        f"incomplete: {len(missing)} part files with {size:,} bytes of items are on other machines ({names});"
+        f"incomplete: other machines have {counted(len(missing), 'part file')} with {size:,} bytes of items ({names});"
         " copy their .skitter/JOB/parts here and name them with --parts"
     )
     return FAILED

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -231,7 +232,7 @@ _SHOW_OPTIONS = (
 )  # fmt: skip
 
 
-def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
+def _setting_option(declared: Declaration, default: Any) -> Callable[[Command], Command]:
     names, _, metavar = declared.setting.cli.partition(" ")
     text = declared.setting.help.replace("`", "")
     kind = str(declared.type)
@@ -239,8 +240,8 @@ def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
         return click.option(names, declared.name, is_flag=True, default=None, help=text)
     if declared.is_list:
         return click.option(names, declared.name, multiple=True, metavar=metavar, help=f"{text} Repeatable.")
-    if declared.default not in {None, ""}:
-        text += f" [default: {declared.default}]"
+    if default not in {None, ""}:
+        text += f" [default: {default}]"
     from skitter.settings import choices_of
 
     if (choices := choices_of(declared.type)) is not None:
@@ -249,8 +250,11 @@ def _setting_option(declared: Declaration) -> Callable[[Command], Command]:
     return click.option(names, declared.name, type=number, metavar=metavar, help=text)
 
 
-def with_job_options(command: Command) -> Command:
-    """Add the options of a job and of its settings to a command that takes them as ``options``."""
+def with_job_options(command: Command, defaults: Mapping[str, Any] = MappingProxyType({})) -> Command:
+    """Add the options of a job and of its settings to a command that takes them as ``options``.
+
+    ``defaults``: settings to which the command gives other defaults, for the help.
+    """
     from skitter.settings import Settings, declarations
 
     declared = [declaration for declaration in declarations(Settings).values() if declaration.setting.cli]
@@ -263,7 +267,8 @@ def with_job_options(command: Command) -> Command:
         job["named"] = {name: value for name, value in named.items() if value not in (None, ())}
         return command(**values, options=JobOptions(**job))
 
-    return _decorated(run, (*_JOB_OPTIONS, *map(_setting_option, declared)))
+    setting_options = [_setting_option(one, defaults.get(one.name, one.default)) for one in declared]
+    return _decorated(run, (*_JOB_OPTIONS, *setting_options))
 
 
 def with_show_options(command: Command) -> Command:

@@ -9,6 +9,7 @@ import msgspec
 
 from skitter._utils.visible import visible
 from skitter.cli.console import aligned, fitted
+from skitter.errors import counted
 from skitter.frontier.records import DeadLetter, FrontierStatus, SlotStatus
 from skitter.frontier.stats import StatsRow
 from skitter.frontier.workers import WorkerStatus, queues_without_workers
@@ -48,7 +49,9 @@ def status_lines(job: JobStatus, width: int = 0) -> str:
     rows += [("violated", visible(describe(verdict))) for verdict in job.violated]
     if job.counts is not None and job.workers:
         for queue, count in queues_without_workers(job.counts, job.workers).items():
-            rows.append(("waits", f"no worker serves queue {queue}, where {count:,} requests wait"))
+            rows.append(
+                ("waits", f"no worker serves queue {queue}, which has {counted(count, 'waiting request')}")
+            )
     reasons = dict.fromkeys(worker.report.waits for worker in job.workers)
     rows += [("waits", visible(reason)) for reason in reasons]
     if job.unwritten:

@@ -114,7 +114,8 @@ class HttpFetcher:
         """``None``: libcurl resolves names."""
         self._tls_sessions = TlsSessions()
         # Connections that are not kept need places while they are busy.
-        places = max(1, _pool_size(self.settings) - self.settings.concurrency)
+        self._pool_size = _pool_size(self.settings)
+        places = max(1, self._pool_size - self.settings.concurrency)
         self._kept = KeptOrigins(places, self.settings.idle_timeout)
         self._idle: list[Transfer] = []
         self._watch: StallWatch | None = None
@@ -141,7 +142,7 @@ class HttpFetcher:
         if room < self.settings.concurrency:
             log.warning("the limit of open files (ulimit -n) leaves room for %d connections; raise it", room)
         multi = Multi()
-        connections = _pool_size(self.settings)
+        connections = self._pool_size
         multi.setopt(pycurl.M_MAXCONNECTS, connections)
         if self.settings.max_connections is None:
             connections = min(connections + self.settings.max_first_contacts(), room)

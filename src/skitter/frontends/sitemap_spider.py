@@ -101,15 +101,13 @@ class SitemapSpider(Spider):
 
     def parse_sitemap(self, response: Response) -> Iterator[Any]:
         """Yield the requests for the entries of a sitemap."""
-        from skitter.web.sitemap import read_sitemap  # noqa: PLC0415 - the parent process reads no pages
-
         is_robots = response.url.partition("?")[0].endswith("/robots.txt")
         uses_lastmod = self.settings.use_lastmod
         read = chosen = 0
 
         def entries() -> Iterator[SitemapEntry]:
             nonlocal read
-            for entry in read_sitemap(response.body, response.url):
+            for entry in response.sitemap():
                 read += 1
                 yield entry
 

@@ -54,10 +54,10 @@ class Control(Protocol):
     async def settings_changes(self) -> SettingsChanges:
         """Return the settings that were changed while the job ran. They hold for later runs too."""
 
-    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+    async def change_settings(self, changes: SettingsChanges, *, reset: bool = False) -> SettingsChanges:
         """Change settings at once, on top of earlier changes or (``reset``) in their place. Return all changes in force."""
 
-    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+    async def drop_slot(self, slot: str, *, ban: bool = False) -> int:
         """Remove the waiting requests of a slot. Return their number.
 
         The slot of a host in the default queue stands for that host in all queues. Dropped requests count as

@@ -15,6 +15,10 @@ from skitter.frontier.options import FrontierContext
 from skitter.plugins import PluginKind, needing
 from skitter.secrets import without_secrets
 
+SERVER_SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "unix")
+"""URL schemes of one Valkey or Redis server, found directly or by its sentinels."""
+CLUSTER_SCHEMES = ("redis+cluster", "rediss+cluster")
+
 
 def _on_redis(url: str, context: FrontierContext) -> Frontier:
     with _needing("redis", url):
@@ -35,13 +39,8 @@ def _needing(extra: str, url: str) -> AbstractContextManager[None]:
 _BUILT_IN: dict[str, Callable[[str, FrontierContext], Frontier]] = {
     "memory": EmbeddedFrontier.from_url,
     "sqlite": EmbeddedFrontier.from_url,
-    "redis": _on_redis,
-    "rediss": _on_redis,
-    "redis+sentinel": _on_redis,
-    "rediss+sentinel": _on_redis,
-    "unix": _on_redis,
-    "redis+cluster": _on_cluster,
-    "rediss+cluster": _on_cluster,
+    **dict.fromkeys(SERVER_SCHEMES, _on_redis),
+    **dict.fromkeys(CLUSTER_SCHEMES, _on_cluster),
 }
 
 

@@ -56,7 +56,8 @@ def retry_delay_after_loss(lost: int) -> float:
 
 def lost_error(lost: int) -> str:
     """Return the error of a request that becomes a dead letter because it was lost with ``lost`` workers."""
-    return f"lost: {lost} workers were lost with this request"
+    workers = "1 worker was" if lost == 1 else f"{lost} workers were"
+    return f"lost: {workers} lost with this request"
 
 
 def steady_clock() -> Callable[[], float]:

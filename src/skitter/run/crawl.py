@@ -18,7 +18,7 @@ import msgspec
 
 from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.notes import LAST_REPLAY, NOTE_TTL, RETRY_DUE, SPIDER, STOP_REASON, Notes
-from skitter.errors import SkitterError, UsageError, with_article
+from skitter.errors import SkitterError, UsageError, counted, with_article
 from skitter.fetch.robots_rules import product_token
 from skitter.frontier.contract import Frontier, Liveness
 from skitter.frontier.records import AddResult, FrontierStatus, JobInfo, JobState
@@ -94,7 +94,7 @@ class RunResult(msgspec.Struct, kw_only=True):
         state = f"{self.state}, {self.reason}" if self.reason else str(self.state)
         pages, items = self.counters.get("pages", 0), self.counters.get("items", 0)
         return (
-            f"<RunResult of job {self.job!r}: {state}; {pages:,} pages, {items:,} items, {self.status.failed:,} failed,"
+            f"<RunResult of job {self.job!r}: {state}; {counted(pages, 'page')}, {counted(items, 'item')}, {self.status.failed:,} failed,"
             f" {self.seconds:.1f} s>"
         )
 
@@ -769,7 +769,7 @@ async def _reclaim_leases(frontier: Frontier, liveness: Liveness) -> None:
     dead = await asyncio.to_thread(lambda: [worker for worker in workers if has_died(worker)])
     for worker in dead:
         if taken := await frontier.abandon(worker):
-            log.info("worker %s died on this machine: reclaimed %d leases", worker, taken)
+            log.info("worker %s died on this machine: reclaimed %s", worker, counted(taken, "lease"))
 
 
 _QUEUE_GRACE = 10.0
@@ -802,8 +802,8 @@ class QueuesWithoutWorkers:
             if now - since >= _QUEUE_GRACE and queue not in self._logged:
                 self._logged.add(queue)
                 log.warning(
-                    "no worker serves queue %s, where %d requests wait: start one with --queue %s",
+                    "no worker serves queue %s, which has %s: start one with --queue %s",
                     queue,
-                    waiting[queue],
+                    counted(waiting[queue], "waiting request"),
                     queue,
                 )

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import resource
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _FORMAT = 1
 RECIPES = (".yaml", ".yml", ".toml")
 """Suffixes of recipe files."""
+_MIN_WORKER_MEMORY = 10_000_000
+"""Bytes. An idle worker process was measured to have 14 MB of its own."""
+_FILES_PER_WORKER = 4
+"""Files that the owner of a job opens for each worker process: two pipes, a handle and a connection."""
 _MAX_SOCKET_PATH = 100
 """Maximum length of a socket's path in bytes. Kernels allow 104 (macOS) to 108 (Linux)."""
 
@@ -114,10 +119,27 @@ def is_embedded(frontier: str) -> bool:
 
 
 def queues_per_worker(workers: int, queues: Mapping[str, int]) -> list[list[str]]:
-    """Return the queues that each worker process serves; empty: all. ``queues``: see :attr:`JobSpec.queues`."""
+    """Return the queues that each worker process serves; empty: all. ``queues``: see :attr:`JobSpec.queues`.
+
+    Raises :class:`~skitter.errors.UsageError` for more processes than this machine can run.
+    """
+    number = workers + sum(queues.values())
+    if number > (most := _max_workers()):
+        raise UsageError(
+            f"{number:,} worker processes are more than the {most:,} for which this machine has memory and open files",
+            remedy="start fewer (one for each processor is enough), or raise `ulimit -n` if it is the limit",
+            field="workers",
+        )
     common = [queue for queue, processes in queues.items() if not processes]
     lists = [common] * workers if common or not queues else []
     return lists + [[queue] for queue, processes in queues.items() for _ in range(processes)]
+
+
+def _max_workers() -> int:
+    """Return the number of worker processes that fit on this machine even if they fetch nothing."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIN_WORKER_MEMORY
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return memory if files == resource.RLIM_INFINITY else min(memory, files // _FILES_PER_WORKER)
 
 
 def split_reference(spider: str) -> tuple[str, str]:

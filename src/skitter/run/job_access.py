@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from skitter.frontier.embedded.inspection import (
     read_status,
     read_visits,
 )
+from skitter.frontier.embedded.lock import Owned, OwnerLock
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState, SlotStatus, VisitsPart
@@ -51,6 +53,9 @@ from skitter.settings import build_settings
 from skitter.store.contract import parts_folder
 
 _T = TypeVar("_T")
+_MAX_WAIT = 5.0
+"""Seconds for which a command waits for another command that changes the same job."""
+_RETRY_INTERVAL = 0.05
 
 
 class JobStatus(msgspec.Struct, kw_only=True):
@@ -178,8 +183,8 @@ async def live_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier | None]
 async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
     """Open the frontier of a job to change the job.
 
-    An idle job is opened as its next run would open it. Raises :class:`~skitter.errors.SkitterError` if it cannot be
-    opened, or if another process is about to run or change the job.
+    An idle job is opened as its next run would open it, after other commands that change it. Raises
+    :class:`~skitter.errors.SkitterError` if it cannot be opened, or if another process is about to run the job.
     """
     spec = folder.read()
     async with live_frontier(folder) as live:
@@ -197,7 +202,7 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
             yield OpenFrontier(shared, live=False, info=info)
         return
     lock = folder.lock()
-    lock.acquire()
+    await _acquire(lock)
     try:
         spec.reads_references = False  # nothing is fetched
         frontier = make_frontier(spec.frontier, JobBuilder(spec).frontier_context())
@@ -205,6 +210,18 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
             yield OpenFrontier(frontier, live=False, info=info)
     finally:
         lock.release()
+
+
+async def _acquire(lock: OwnerLock) -> None:
+    """Take the lock of an idle job. Another command has it for a short time only."""
+    deadline = time.monotonic() + _MAX_WAIT
+    while True:
+        try:
+            return lock.acquire()
+        except Owned:
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(_RETRY_INTERVAL)
 
 
 @asynccontextmanager
@@ -440,6 +457,13 @@ def _state_of(found: JobStatus) -> str:
     if found.live or found.counts.state in {JobState.FINISHED, JobState.PAUSED}:
         return found.counts.state.value
     return "stopped"
+
+
+async def settings_changes(folder: JobFolder) -> SettingsChanges:
+    """Read the settings that were changed while a job ran, without changing the job."""
+    return await _read(
+        folder, lambda frontier: frontier.control.settings_changes(), lambda path: read_changes(path)[0]
+    )
 
 
 async def change_settings(frontier: Frontier, changes: SettingsChanges, *, reset: bool) -> SettingsChanges:

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, counted
 
 MARK = b"\x1e"
 _MAX_FRAME = 4096
@@ -136,7 +136,7 @@ class LogFrameHandler(logging.Handler):
 
     def flush(self) -> None:
         """Report lost lines. Called at the end of the process as well."""
-        text = f"{self._lost} lines were lost because the node did not read them fast enough"
+        text = f"lost {counted(self._lost, 'line')}, because the node did not read fast enough"
         if self._lost and self._write(LogLine(time.time(), "warning", __name__, text, worker=self._worker)):
             self._lost = 0
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from skitter._utils.concurrency import wait_until_set
-from skitter.errors import SkitterError, UsageError
+from skitter.errors import SkitterError, UsageError, counted
 from skitter.frontier.records import AddResult, Entry, JobInfo
 from skitter.request import Request
 from skitter.run.builder import JobBuilder
@@ -232,7 +232,7 @@ class RequestAdder:
                 entries.append(entry)
         if bad:
             raise UsageError(
-                f"nothing was added: {len(bad)} of {len(wanted)} requests are invalid: {'; '.join(bad[:_MAX_REPORTED])}",
+                f"nothing was added; invalid: {len(bad)} of {counted(len(wanted), 'request')}: {'; '.join(bad[:_MAX_REPORTED])}",
                 remedy="correct them, or leave them out",
                 field="requests",
             )

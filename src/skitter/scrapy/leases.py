@@ -214,7 +214,7 @@ class ScrapyLeases:
             page.count("items", len(page.items))
         return page
 
-    def give_up(self, lease: Lease, error: Exception) -> Page:
+    def give_up(self, lease: Lease, error: BaseException) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
         log.error("%s: %s", lease.url, describe_internal(error), exc_info=error)
         page = Page(lease, Request(lease.url), lease.fingerprint)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from skitter.errors import UsageError
-from skitter.frontier.redis.cluster import SCHEMES
+from skitter.frontier.registry import CLUSTER_SCHEMES, SERVER_SCHEMES
 from skitter.run.job import JobFolder, JobSpec
 from skitter.service.errors import ApiError
 from skitter.service.items import file_location, open_items, run_target, task_target
@@ -82,7 +82,7 @@ class ServiceConfig(msgspec.Struct, frozen=True):
         if self.store == "sqlite:":
             return SqliteKeyValueStore(self.folder / "service.db")
         scheme = self.store.partition(":")[0]
-        if scheme.lower() not in SCHEMES:
+        if scheme.lower() not in {*SERVER_SCHEMES, *CLUSTER_SCHEMES}:
             raise UsageError(
                 f"unknown kind of store: {scheme!r}",
                 remedy="omit --store for a single node, or use redis://HOST/0 or redis+cluster://HOST:PORT/",

@@ -19,7 +19,7 @@ import msgspec
 from skitter._utils.backoff import Backoff
 from skitter._utils.concurrency import cancel_and_wait
 from skitter._utils.redaction import Redactor
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, counted
 from skitter.run.log_frames import LEVELS, MARK, LogLine, severity_of
 from skitter.service.storage import AppendLog
 
@@ -220,7 +220,7 @@ class LogBuffer:
 
     def _add_loss(self) -> None:
         if self._lost:
-            text = f"{self._lost} lines are missing because they could not be stored fast enough"
+            text = f"lost {counted(self._lost, 'line')} that could not be stored fast enough"
             self._lost = 0
             self._add(LogLine(time.time(), "warning", log.name, text, self._node))
 

@@ -165,7 +165,7 @@ class Node:
             if run in self._running or time.monotonic() < self._restarts.get(run, (0.0,))[0]:
                 continue
             if running + job.processes > limit:
-                text = f"this node runs {running} processes already, and the job needs {job.processes}"
+                text = f"the job needs {job.processes} of the {limit} processes of this node, and {running} of them are in use"
                 remedy = "stop another job, or ask the operator to raise --max-processes"
                 self._status.errors[run] = NodeError(error=text, remedy=remedy, at=time.time())
                 self._waiting.add(run)

@@ -14,6 +14,8 @@ from typing import Any, BinaryIO
 import msgspec
 import xlsxwriter
 
+from skitter.errors import counted
+
 log = logging.getLogger("skitter.store")
 
 MAX_ROWS = 1_048_576
@@ -46,7 +48,9 @@ def write_excel(
     if (surplus := len(columns) - MAX_COLUMNS) > 0:
         columns = dict.fromkeys(islice(columns, MAX_COLUMNS))
         log.warning(
-            "%d fields were left out, because a sheet of Excel has at most %d columns", surplus, MAX_COLUMNS
+            "left out %s, because a sheet of Excel has at most %d columns",
+            counted(surplus, "field"),
+            MAX_COLUMNS,
         )
     cut = row = 0
     sheet: Any = None
@@ -61,7 +65,7 @@ def write_excel(
         if sheet is None:
             _new_sheet(book, columns)
     if cut:
-        log.warning("%d texts were cut to %d characters, the limit of an Excel cell", cut, MAX_TEXT)
+        log.warning("cut %s to %d characters, the limit of an Excel cell", counted(cut, "text"), MAX_TEXT)
 
 
 def _new_sheet(book: Any, columns: Iterable[str]) -> Any:

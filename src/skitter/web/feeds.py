@@ -64,7 +64,7 @@ def _json_entries(body: bytes, url: str) -> Iterator[FeedEntry]:
     check_json(body, DEFAULT_MEMORY // 2, is_fixed=True)
     try:
         feed = msgspec.json.decode(body.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         feed = None
     items = feed.get("items") if isinstance(feed, dict) else None
     if not isinstance(items, list):

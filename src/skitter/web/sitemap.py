@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
@@ -68,17 +68,18 @@ _MAX_LASTMOD = 64
 _DATE_AND_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]", re.ASCII)
 
 
-def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
+def read_sitemap(body: bytes, url: str, content_type: str = "") -> Iterator[SitemapEntry]:
     """Read a sitemap, an index, a feed (RSS, Atom or JSON Feed), or the sitemaps of a robots.txt.
 
     Also reads a list of URLs (one per line), and a CSV file with a column ``url``, ``link`` or ``loc``.
 
-    All may be compressed with gzip, in UTF-8 or UTF-16, and have a byte order mark. Relative URLs are resolved against ``url``,
-    the address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`, and
+    All may be compressed with gzip, in UTF-8 or UTF-16, and have a byte order mark. XML may be in any encoding that its
+    ``content_type``, the complete header value, or its declaration names. Relative URLs are resolved against ``url``, the
+    address of the document. Entries that are read before an error are still yielded. Raises :class:`SitemapError`, and
     :class:`~skitter.errors.PageTooComplex` for a JSON Feed whose values take too much memory.
     """
     found = others = 0
-    for entry in _entries(body, url):
+    for entry in _entries(body, url, content_type):
         if entry is not None:
             found += 1
             yield entry
@@ -89,7 +90,7 @@ def read_sitemap(body: bytes, url: str) -> Iterator[SitemapEntry]:
             )
 
 
-def _entries(body: bytes, url: str) -> Iterator[SitemapEntry | None]:
+def _entries(body: bytes, url: str, content_type: str) -> Iterator[SitemapEntry | None]:
     """Read a document. Yield ``None`` for an entry or a line without a URL."""
     pieces = _unpacked(body, url)
     head = next(pieces, b"")
@@ -97,7 +98,7 @@ def _entries(body: bytes, url: str) -> Iterator[SitemapEntry | None]:
     if url.partition("?")[0].endswith("/robots.txt"):
         yield from _of_robots(_lines(head, pieces, encoding), url)
     elif _text(head, encoding).lstrip().startswith("<"):
-        yield from _of_xml(head, pieces, url)
+        yield from _of_xml(chain((head,), pieces), url, detect(head, content_type))
     elif _text(head, encoding).lstrip().startswith("{"):
         yield from _of_json_feed(b"".join((head, *pieces)), url)
     elif column := _url_column(_text(head, encoding)):
@@ -196,9 +197,9 @@ _ENTRIES = {"url": False, "sitemap": True, "item": False, "entry": False}
 _ROOTS = ("urlset", "sitemapindex", "rss", "RDF", "feed")
 
 
-def _of_xml(head: bytes, pieces: Iterator[bytes], url: str) -> Iterator[SitemapEntry | None]:
+def _of_xml(pieces: Iterable[bytes], url: str, encoding: str) -> Iterator[SitemapEntry | None]:
     error = SitemapError(f"{url} is not a sitemap", remedy="name a sitemap, a feed or a robots.txt")
-    for element in elements_of(decoded(chain((head,), pieces), detect(head)), url, _ROOTS, _ENTRIES, error):
+    for element in elements_of(decoded(pieces, encoding), url, _ROOTS, _ENTRIES, error):
         yield _entry(element, url, is_sitemap=_ENTRIES[name_of(element)])
 
 

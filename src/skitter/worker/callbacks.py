@@ -17,7 +17,7 @@ from pathlib import Path
 from types import GeneratorType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from skitter.errors import SkitterError, SpiderError, close_names
+from skitter.errors import SkitterError, SpiderError, close_names, counted
 from skitter.foreign_names import FEED_CALLBACKS, remedy_for, remedy_for_object
 from skitter.item import is_item, is_selector
 from skitter.links import Links, SkippedLinks
@@ -467,12 +467,8 @@ def _note_dropped(error: Exception, found: Sequence[Any]) -> None:
             len(result) if isinstance(result, Links) else isinstance(result, Request) for result in found
         )
         items = sum(map(is_item, found))
-        counts = f"{_counted(links, 'link')} and {_counted(items, 'item')}"
+        counts = f"{counted(links, 'link')} and {counted(items, 'item')}"
         error.add_note(f"{counts} that it had yielded were dropped")
-
-
-def _counted(amount: int, noun: str) -> str:
-    return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def describe(error: BaseException) -> str:

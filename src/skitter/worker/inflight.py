@@ -148,6 +148,11 @@ class InflightRequest:
         self.is_traced = self.trace is not None
         """See :class:`~skitter.fetch.contract.SendPermit`."""
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the worker has cancelled the task of the request."""
+        return self._inflight.has_cancelled(self.lease.id)
+
     def report_phases(self, phases: FetchPhases) -> None:
         """Record when the phases of the transfer ended."""
         if self.trace is not None:
@@ -279,6 +284,8 @@ class Inflight:
         self.max_uncommitted = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
         """Maximum number of pages that wait for their commit (back-pressure)."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._cancelled: set[int] = set()
+        """Leases whose tasks the worker has cancelled."""
         """Running requests, by lease."""
         self._held: set[int] = set()
         """Leases that are neither committed nor released."""
@@ -420,6 +427,7 @@ class Inflight:
     def end_processing(self, lease_id: int, *, returned: bool) -> None:
         """Record the end of a task. ``returned``: release the lease, because there is nothing to commit."""
         del self._tasks[lease_id]
+        self._cancelled.discard(lease_id)
         if returned:
             self._returned.append(lease_id)
             self.lease_wakeup.set()
@@ -479,10 +487,16 @@ class Inflight:
         """Cancel running requests, by default all."""
         for lease_id in list(self._tasks) if lease_ids is None else lease_ids:
             if (task := self._tasks.get(lease_id)) is not None:
+                self._cancelled.add(lease_id)
                 task.cancel()
+
+    def has_cancelled(self, lease_id: int) -> bool:
+        """Return whether the worker has cancelled the task of a lease. User code may cancel it, too."""
+        return lease_id in self._cancelled
 
     async def abort(self) -> list[int]:
         """Cancel all running requests. Return the leases that are still held, for release."""
+        self._cancelled.update(self._tasks)
         await cancel_and_wait(self._tasks.values())
         held, self._held, self._spilled = self._held | self._spilled, set(), set()
         return list(held)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from skitter.errors import SkitterError
+from skitter.errors import SkitterError, counted
 from skitter.frontier.contract import Frontier
 from skitter.frontier.records import JobInfo, JobState
 from skitter.worker.committer import Committer
@@ -89,5 +89,5 @@ class LeaseLoop:
     async def _reclaim_leases(self, workers: Sequence[str]) -> None:
         for worker in workers:
             taken = await self._frontier.abandon(worker)
-            log.warning("worker %s is silent: reclaimed %d leases", worker, taken)
+            log.warning("worker %s is silent: reclaimed %s", worker, counted(taken, "lease"))
         self._leaser.wake()

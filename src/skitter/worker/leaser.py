@@ -29,7 +29,7 @@ class LeaseProcessor(Protocol):
         A cancelled call has no effect. Raises :class:`~skitter.errors.SkitterError` to end the worker.
         """
 
-    def give_up(self, lease: Lease, error: Exception) -> Page:
+    def give_up(self, lease: Lease, error: BaseException) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
 
 
@@ -131,8 +131,10 @@ class Leaser:
         page = None
         try:
             page = await self._processor.process(request)
-        except asyncio.CancelledError:
-            pass  # the lease is released, and the request stays unchanged in the queue
+        except asyncio.CancelledError as error:
+            # The lease of a request that the worker cancels is released, and the request stays unchanged in the queue.
+            if not request.is_cancelled:
+                page = self._processor.give_up(request.lease, error)
         except SkitterError as error:
             self._failure = self._failure or error  # caused by the frontier or a store, not by this page
         except Exception as error:  # noqa: BLE001 - a bug in skitter: retries would fail again and again

@@ -21,7 +21,7 @@ import msgspec
 
 from skitter._utils.backoff import Backoff
 from skitter._utils.notes import Notes
-from skitter.errors import UndecodableRecord
+from skitter.errors import UndecodableRecord, counted
 from skitter.fetch.contract import BodySink, BodyTooLarge, Disconnected, UndecodableBody
 from skitter.frontier.records import Entry, PageVisit, Resolution
 from skitter.item import OutputRange, field_of, pack_items, unpack_items
@@ -365,7 +365,7 @@ class MediaPipeline:
                 missing.append(place)
             elif record.moved:
                 found[url] = FileRecord(
-                    url, record.at, error=f"more than {self._settings.max_redirects} redirects"
+                    url, record.at, error=f"more than {counted(self._settings.max_redirects, 'redirect')}"
                 )
             else:
                 found[url] = record

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from skitter._utils.concurrency import is_cancelled
 from skitter.directives import Directives
 from skitter.errors import (
     CrawlFailed,
@@ -195,7 +194,7 @@ class RequestPipeline:
             inflight.finish_fetch()
             await self._fetch_failed(page, error)
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - user code; a cancelled request raises again
-            await self._callback_failed(page, error)
+            await self._callback_failed(page, error, inflight)
         finally:
             self._spider.stats.end(page)
             if page.reserved_memory or page.open_page is not None:
@@ -273,8 +272,8 @@ class RequestPipeline:
         text = f"{_kind_of_user_code(page)}: {error}"
         await self._failed(page, error, self._decide_failure(page, text, retryable=True))
 
-    async def _callback_failed(self, page: Page, error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError) and is_cancelled():
+    async def _callback_failed(self, page: Page, error: BaseException, inflight: InflightRequest) -> None:
+        if isinstance(error, asyncio.CancelledError) and inflight.is_cancelled:
             raise error
         if isinstance(error, FrontierError) and page.response is None and not page.hook:
             raise error  # not an error of user code: for example, the cookies of the job cannot be read
@@ -290,7 +289,7 @@ class RequestPipeline:
         decision = msgspec.structs.replace(decision, traceback=traceback_of(error))
         await self._failed(page, error, decision)
 
-    def give_up(self, lease: Lease, error: Exception) -> Page:
+    def give_up(self, lease: Lease, error: BaseException) -> Page:
         """Return a failed page for a request whose processing raised an unhandled error, which is a bug in skitter."""
         self._error_log.report(lease.url, error)
         page = Page(lease, Request(lease.url), lease.fingerprint)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from skitter.errors import RedirectError
+from skitter.errors import RedirectError, counted
 from skitter.frontier.records import Resolution
 from skitter.request import Request
 from skitter.secrets import is_secret_name
@@ -148,7 +148,7 @@ def _next_hop(
     """
     chain = (*request.redirects, response.url)
     if len(chain) > limit:
-        raise RedirectError(f"redirect/limit: more than {limit} redirects")
+        raise RedirectError(f"redirect/limit: more than {counted(limit, 'redirect')}")
     cookie_hop = len(chain) if response.header("set-cookie") else request.cookie_hop
     if target in chain and not proceeds:
         last_visit = len(chain) - chain[::-1].index(target)

@@ -18,7 +18,7 @@ import xxhash
 
 from skitter import scope as reasons
 from skitter._utils.concurrency import cancel_and_wait, wait_until_set
-from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, SpiderError
+from skitter.errors import CrawlFailed, NoSeeds, RequestError, SkitterError, SpiderError, counted
 from skitter.fetch.address_guard import AddressGuard
 from skitter.frontier.contract import Frontier, SeedSource
 from skitter.frontier.records import Entry, ExternalSeed, SeedBatch, SeedClaim, SeedProgress
@@ -115,8 +115,8 @@ class SeedLoader:
             raise failure
         await self._add_batch(claim, done=True)
         if refused > len(self._refusals):
-            log.warning("%d more seeds are refused and skipped", refused - len(self._refusals))
-        log.info("loaded %d seed%s", self._accepted, "" if self._accepted == 1 else "s")
+            log.warning("%s refused and skipped", counted(refused - len(self._refusals), "more seed"))
+        log.info("loaded %s", counted(self._accepted, "seed"))
         return True
 
     async def _read_and_add(self, claim: SeedClaim) -> None:
@@ -313,7 +313,7 @@ class ExternalSeedReader:
         self._capacity.take(len(entries))
         await self._guard.open_for_seeds(entry.url for entry in entries)
         if await self._source.settle(batch.token, entries, rejected) and entries:
-            log.info("took %d seeds that other programs wrote", len(entries))
+            log.info("took %s of other programs", counted(len(entries), "seed"))
 
     def _requests_of(self, seed: ExternalSeed) -> Iterator[Request]:
         if self._convert is None:

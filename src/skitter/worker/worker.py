@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from skitter.errors import CrawlFailed, SkitterError
+from skitter.errors import CrawlFailed, SkitterError, counted
 from skitter.fetch.cookies import cookies_in
 from skitter.fetch.tdmrep import TdmFiles
 from skitter.frontier.contract import Frontier
@@ -281,7 +281,9 @@ class Worker:
         found = self._links.collect(requests, parent)
         entries = found.entries + [entry for batch in found.batches for entry in batch.entries()]
         for reason, amount in found.refused.items():
-            log.warning("%d requests before the response of %s are refused: %s", amount, parent.url, reason)
+            log.warning(
+                "refused %s before the response of %s: %s", counted(amount, "request"), parent.url, reason
+            )
         await self._inflight.capacity.wait()
         self._inflight.capacity.take(len(entries))
         await self._frontier.add(entries)
@@ -327,7 +329,7 @@ class Worker:
             return 0
         dropped = await self._frontier.control.drop_task(task)
         if dropped:
-            log.info("task %s is closed: dropped %d waiting requests", task, dropped)
+            log.info("task %s is closed: dropped %s", task, counted(dropped, "waiting request"))
         return dropped
 
 

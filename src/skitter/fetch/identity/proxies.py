@@ -131,12 +131,12 @@ class ProxyPool:
         try:
             found = await self._list.read()
         except SkitterError as error:
-            log.warning("%s; keeping the %d known proxies", error, len(self._all))
+            log.warning("%s; keeping the known proxies (%d)", error, len(self._all))
             return
         if found:
             self._take(found)
         else:
-            log.warning("the list of proxies is empty; keeping the %d known proxies", len(self._all))
+            log.warning("the list of proxies is empty; keeping the known proxies (%d)", len(self._all))
 
     def _take(self, urls: list[str]) -> None:
         """Replace the list. Proxies that stay in the list keep their health."""
@@ -203,7 +203,7 @@ class ProxyPool:
         patient = now - self._last_success <= self._outage_timeout
         self._note_outage(patient=patient)
         return NoProxyAvailable(
-            f"all {len(self._all)} proxies have failed; the first one is tried again in {wait:.0f} s",
+            f"all proxies ({len(self._all)}) have failed; the first one is tried again in {wait:.0f} s",
             wait,
             free=patient,
         )

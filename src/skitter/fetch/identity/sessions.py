@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from skitter._utils.notes import Notes
-from skitter.errors import FetchError, SettingsError
+from skitter.errors import FetchError, SettingsError, counted
 from skitter.fetch.contract import ProxyError
 from skitter.request import Request
 
@@ -215,7 +215,10 @@ class SessionPool:
         options = self.options
         if status in options.blocked_statuses:
             log.info(
-                "session %s was blocked (status %s) after %d requests", session.name, status, session.uses
+                "session %s was blocked (status %s) after %s",
+                session.name,
+                status,
+                counted(session.uses, "request"),
             )
         elif isinstance(error, ProxyError) and not self._usable(session.proxy):
             log.info("session %s has lost its proxy", session.name)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from enum import IntEnum
 
-from skitter.errors import UsageError
+from skitter.errors import UsageError, counted
 from skitter.frontends.lifecycle.crawl import ManagedCrawl
 from skitter.frontends.lifecycle.modules import ModuleKind
 from skitter.frontends.lifecycle.status import IllegalTransition, Status
@@ -129,7 +129,8 @@ class Monitor:
         async for error in errors:
             if errors.missed > missed:
                 self._report(
-                    Level.WARNING, f"{errors.missed - missed} errors arrived too fast and were not reported"
+                    Level.WARNING,
+                    f"not reported: {counted(errors.missed - missed, 'error')} that arrived too fast",
                 )
                 missed = errors.missed
             level = Level.ERROR if error.component is ModuleKind.SCHEDULER else Level.WARNING

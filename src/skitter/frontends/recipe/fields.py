@@ -351,5 +351,5 @@ def to_json(node: Any) -> Any:
         return node
     try:
         return msgspec.json.decode(text_of(node))
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"invalid JSON: {error}") from None

@@ -80,10 +80,10 @@ def _value_of(node: Any) -> Any:
     text = text_of(node)
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         try:
             return json.loads(text, strict=False)  # JSON on the web contains NaN and raw line breaks
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"invalid JSON: {error}", remedy="select the text that contains JSON") from None
 
 

@@ -25,7 +25,6 @@ from skitter.frontends.scripting.engine import ScriptEngine
 from skitter.links import Links
 from skitter.request import URLENCODED, Request, encode_form
 from skitter.scope import Scope
-from skitter.web.sitemap import read_sitemap
 from skitter.web.urls import host_of, normalize, without_port
 
 
@@ -130,7 +129,7 @@ class StartRule:
         response, now = context.response, time.time()
         pages: dict[str, list[str]] = {}
         sitemaps: list[str] = []
-        for entry in read_sitemap(response.body, response.url):
+        for entry in response.sitemap():
             if entry.is_sitemap:
                 sitemaps.append(entry.url)
             elif self._filter is None or self._filter.admits(entry.url):

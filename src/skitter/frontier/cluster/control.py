@@ -33,7 +33,7 @@ class ClusterControl:
     async def settings_changes(self) -> SettingsChanges:
         return await self._partitions.first.frontier.control.settings_changes()
 
-    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+    async def change_settings(self, changes: SettingsChanges, *, reset: bool = False) -> SettingsChanges:
         """Change settings in the first partition, then set the result in the others."""
         first, *others = self._partitions.clients
         changed = await first.frontier.control.change_settings(changes, reset=reset)
@@ -41,7 +41,7 @@ class ClusterControl:
         self._partitions.touch()
         return changed
 
-    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+    async def drop_slot(self, slot: str, *, ban: bool = False) -> int:
         client = self._partitions.of_slot(slot)
         dropped = await client.frontier.control.drop_slot(slot, ban=ban)
         client.touch()

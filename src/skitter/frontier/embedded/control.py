@@ -56,7 +56,7 @@ class EmbeddedControl:
     async def settings_changes(self) -> SettingsChanges:
         return self._job.changes
 
-    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+    async def change_settings(self, changes: SettingsChanges, *, reset: bool = False) -> SettingsChanges:
         self.apply(changes if reset else changes.over(self._job.changes))
         self._journal.put("set_changes", 1, (1, msgspec.msgpack.encode(self._job.changes)))
         await self._journal.flush()
@@ -65,9 +65,9 @@ class EmbeddedControl:
     def apply(self, changes: SettingsChanges) -> None:
         """Put changed settings into force."""
         self._job.apply(changes)
-        self._slots.set_policies(changes.of_politeness(self._politeness).policy_of, self._job.clock())
+        self._slots.set_policies(changes.of_politeness(self._politeness).limits_of, self._job.clock())
 
-    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+    async def drop_slot(self, slot: str, *, ban: bool = False) -> int:
         if ban:
             await self._set_ban(slot, banned=True)
         return await self._requests.drop_slot(slot)

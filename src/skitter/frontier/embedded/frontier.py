@@ -123,7 +123,7 @@ class EmbeddedFrontier:
         budgets = SlotBudgets(options)
         stats = StatsTable(options.stats_max_keys, keep_hosts=budgets.limits_use)
         self._usage = SlotUsage(budgets, stats)
-        self._slots = SlotScheduler(politeness.policy_of, self._usage.pages_left)
+        self._slots = SlotScheduler(politeness.limits_of, self._usage.pages_left)
         self._requests = RequestTable(self._journal, file, self._job, self._slots, self._usage)
         self._leases = self._requests.leases
         self._is_careful = False

@@ -32,6 +32,10 @@ def _host_suffix() -> str:
     return f" on {socket.gethostname()}"
 
 
+class Owned(FrontierError):
+    """Another process has the lock."""
+
+
 class OwnerLock:
     """An advisory lock in a file next to the frontier. The kernel releases it when its owner ends, even after a crash.
 
@@ -55,7 +59,7 @@ class OwnerLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock. Raises :class:`~skitter.errors.FrontierError` if another process has it."""
+        """Take the lock. Raises :class:`Owned`, or :class:`~skitter.errors.FrontierError` if its folder cannot be written."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -69,14 +73,15 @@ class OwnerLock:
         except OSError as error:
             owner = os.pread(descriptor, OWNER_SIZE, 0).decode(errors="replace") or "unknown"
             os.close(descriptor)
-            raise FrontierError(
+            raise Owned(
                 f"the {self._what} is being run by process {owner.removesuffix(_host_suffix())}",
                 remedy=self._remedy,
             ) from error
         self._descriptor = descriptor
         _held.add(self)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk, the lock holds without the name of its owner
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}{_host_suffix()}".encode(), 0)
 
     def wait(self) -> None:
         """Block until no process has the lock."""

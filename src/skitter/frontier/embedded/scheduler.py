@@ -512,10 +512,10 @@ class SlotScheduler:
 
     def __init__(
         self,
-        policy_of: Callable[[str], HostLimits],
+        limits_of: Callable[[str], HostLimits],
         pages_left_of: Callable[[str], float] = lambda _: math.inf,
     ) -> None:
-        self._policy_of = policy_of
+        self._limits_of = limits_of
         self._pages_left_of = pages_left_of
         self._slots: dict[str, Slot] = {}
         self.dormant = DormantSlots()
@@ -546,7 +546,7 @@ class SlotScheduler:
         if slot is None:
             queue = queue_of(key)
             self._create_order(queue)
-            slot = self._slots[key] = Slot(key, self._policy_of(key), self._orders[queue].counts)
+            slot = self._slots[key] = Slot(key, self._limits_of(key), self._orders[queue].counts)
             slot.pages_left = self._pages_left_of(key)
             if self._is_old(key) and (grace := slot.start_within) is not None:
                 slot.next_at = self._opened_at + slot.delay + grace  # the last fetch may be recent
@@ -605,7 +605,7 @@ class SlotScheduler:
         active = [slot for slot in self._slots.values() if slot.queued or leased.get(slot.key)]
         found = [(slot.queued, slot) for slot in nlargest(amount, active, key=attrgetter("queued"))]
         for key, count in self.dormant.largest(amount):
-            slot = Slot(key, self._policy_of(key))
+            slot = Slot(key, self._limits_of(key))
             slot.on_disk = count
             found.append((count, slot))
         found.sort(key=lambda pair: -pair[0])
@@ -781,11 +781,11 @@ class SlotScheduler:
             slot.granted_at = 0.0
         self.reschedule(slot)
 
-    def set_policies(self, policy_of: Callable[[str], HostLimits], now: float) -> None:
+    def set_policies(self, limits_of: Callable[[str], HostLimits], now: float) -> None:
         """Apply new policies to all slots."""
-        self._policy_of = policy_of
+        self._limits_of = limits_of
         for slot in self._slots.values():
-            policy = policy_of(slot.key)
+            policy = limits_of(slot.key)
             if policy != slot.policy:
                 slot.set_policy(policy, now)
                 self.reschedule(slot)

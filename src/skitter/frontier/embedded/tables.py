@@ -655,8 +655,11 @@ def file_of(url: str, directory: str | Path) -> Path:
 
 def read_only_address(path: Path) -> str:
     """Return the URI under which SQLite opens a file without changing it."""
-    # Without a log to replay, nothing has to be written, not even temporarily.
-    has_log = path.with_name(f"{path.name}-wal").exists()
+    # Without a log to replay, nothing has to be written, not even temporarily. A run that a full disk ended leaves an empty log.
+    try:
+        has_log = path.with_name(f"{path.name}-wal").stat().st_size > 0
+    except FileNotFoundError:
+        has_log = False
     return f"file:{quote(str(path))}?mode=ro" + ("" if has_log else "&immutable=1")
 
 

@@ -267,11 +267,6 @@ def partition_server(cluster: ClusterClient, connection: PartitionConnection) ->
     return RedisServer(address, connection, PartitionOutageLog(cluster.outages, connection.key))
 
 
-SCHEMES = frozenset({
-    "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
-})  # fmt: skip
-
-
 def server_for(url: str, key: str, *, outage_timeout: float | None = None) -> RedisServer:
     """Return the server, or the cluster, for a key and all keys with its hash tag; not yet connected.
 

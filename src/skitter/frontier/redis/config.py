@@ -65,7 +65,7 @@ class JobConfig:
 
     def slows(self, before: JobConfig, slot: str) -> bool:
         """Return whether the policy of a slot has a longer delay than in an earlier configuration."""
-        now, then = self._politeness.policy_of(slot).delay, before._politeness.policy_of(slot).delay
+        now, then = self._politeness.limits_of(slot).delay, before._politeness.limits_of(slot).delay
         return (now or 0.0) > (then or 0.0)
 
     @property

@@ -27,10 +27,10 @@ class RedisControl:
     async def settings_changes(self) -> SettingsChanges:
         return await self._job.changes()
 
-    async def change_settings(self, changes: SettingsChanges, reset: bool = False) -> SettingsChanges:
+    async def change_settings(self, changes: SettingsChanges, *, reset: bool = False) -> SettingsChanges:
         return await self._job.change(changes, reset=reset)
 
-    async def drop_slot(self, slot: str, ban: bool = False) -> int:
+    async def drop_slot(self, slot: str, *, ban: bool = False) -> int:
         """Remove the waiting requests of a slot, some hundred per script."""
         if ban:
             await self._job.run_once("ban", to_bytes(slot), "1")

@@ -207,11 +207,11 @@ class _Connection(asyncio.Protocol):
 
     async def _reply(self, call: CallRequest) -> None:
         try:
-            arguments = msgspec.structs.astuple(self._server.readers[call.operation](call.arguments))
+            arguments = msgspec.structs.asdict(self._server.readers[call.operation](call.arguments))
             method = self._own_methods.get(call.operation)
             if method is None:
                 method = self._server.methods[call.operation](self._server.frontier)
-            result = await method(*arguments)
+            result = await method(**arguments)
             reply = CallResult(call.number, "", msgspec.Raw(encode(result)))
         except SkitterError as error:
             details = msgspec.Raw(encode([str(error), error.remedy, error.field]))
@@ -227,8 +227,8 @@ class _Connection(asyncio.Protocol):
         self.worker = worker
         return self._server.info
 
-    async def _lease(self, worker: str, *arguments: Any) -> LeaseResult:
-        result = await self._server.frontier.lease(worker, *arguments)
+    async def _lease(self, worker: str, **arguments: Any) -> LeaseResult:
+        result = await self._server.frontier.lease(worker, **arguments)
         self._server.revision = result.revision
         if self._transport is None:  # the worker died during the call
             await self._server.frontier.abandon(worker)

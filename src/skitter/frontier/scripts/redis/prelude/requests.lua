@@ -249,7 +249,8 @@ local split, is_banned, enqueue_again, insert, report, put_outbox, dequeue, read
     count('leases/lost', 1)
     if lost > config.max_worker_crashes then
       count('failed/lost', 1)
-      mark_dead(name, key, rest, format('lost: %d workers were lost with this request', lost))
+      local workers = lost == 1 and 'worker was' or 'workers were'
+      mark_dead(name, key, rest, format('lost: %d %s lost with this request', lost, workers))
     else
       -- Requests that may kill workers are spread out in time, so that one of them does not affect the others.
       enqueue_again(name, key, rest, lost > 1 and now + random() * 2 ^ lost or now)
