@@ -147,12 +147,12 @@ async def test_waiting_lines_are_bounded_and_lost_lines_are_counted(kept, keeper
     for number in range(2000):
         keeper.take(line(f"again {'x' * 1000} {number}"))
     await keeper.close()
-    missing = [message for message in kept.messages if "are missing" in message]
+    missing = [message for message in kept.messages if "could not be stored" in message]
     numbers = [int(message.split()[0]) for message in kept.messages if message.endswith("xxx")]
     again = [message for message in kept.messages if message.startswith("again")]
     assert numbers == list(range(len(numbers)))
     assert 500 < len(numbers) < 1500
-    counts = [int(message.split()[0]) for message in missing]
+    counts = [int(message.split()[1].replace(",", "")) for message in missing]
     assert counts == [3000 - len(numbers), 2000 - len(again)]
     assert kept.messages.index("after") == len(numbers) + 1
     assert kept.messages[-1] == missing[-1]

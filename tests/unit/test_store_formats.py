@@ -110,7 +110,7 @@ def test_an_excel_sheet_that_is_full_is_continued_and_long_texts_are_cut_with_a_
     assert sheets(file.getvalue()) == [
         [["n"], [0], [1]], [["n"], [2], [3]], [["n"], [4], ["x" * MAX_TEXT]],
     ]  # fmt: skip
-    assert caplog.records[0].args == (1, MAX_TEXT)
+    assert caplog.records[0].args == ("1 text", MAX_TEXT)
 
 
 def test_fields_for_which_an_excel_sheet_has_no_column_are_left_out_with_a_warning(caplog, monkeypatch):
@@ -118,7 +118,7 @@ def test_fields_for_which_an_excel_sheet_has_no_column_are_left_out_with_a_warni
     with caplog.at_level(logging.WARNING):
         found = sheets(written("x.xlsx", [{"a": 1, "b": 2}, {"c": 3, "a": 4}]))
     assert found == [[["a", "b"], [1, 2], [4, None]]]
-    assert caplog.records[0].args == (1, 2)
+    assert caplog.records[0].args == ("1 field", 2)
 
 
 def test_without_items_an_excel_file_is_valid():
