@@ -458,6 +458,37 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
 
 
+async def test_a_run_that_can_fetch_no_page_fails_and_is_resumed_when_its_seeds_are_retried(tmp_path, serve):
+    statuses = {"/": 404}
+    site = serve(lambda visit: Answer(b"<title>x</title>", status=statuses.get(visit.path, 404)))
+    app, jobs = application(tmp_path, Node)
+    (tmp_path / "spiders" / "shop.py").write_text(SPIDER.format(url=site.url))
+    await jobs.store.open()
+    call, stopping = Caller(app), asyncio.Event()
+    work = asyncio.create_task(Node(jobs).work(stopping))
+
+    async def end():
+        async with asyncio.timeout(60):
+            while not (job := (await call("GET", "/jobs/shop"))[1])["run"]["ended"]:
+                assert not job["node_errors"], job
+                await asyncio.sleep(0.05)
+        return job
+
+    await call("POST", "/jobs", {"name": "shop", "spider": "shop.py", "settings": {"robots": False}})
+    failed = await end()
+    assert failed["state"] == "failed"
+    assert "no page could be fetched" in failed["run"]["reason"]
+    assert "retry" in failed["run"]["reason"]
+    statuses["/"] = 200
+    assert (await call("POST", "/jobs/shop/failures/retry", {})) == (200, {"queued": 1})
+    await call("POST", "/jobs/shop/resume")
+    finished = await end()
+    assert (finished["state"], finished["run"]["reason"]) == ("finished", "")
+    stopping.set()
+    await work
+    await jobs.store.close()
+
+
 async def test_an_unreadable_store_is_unavailable_and_not_a_mistake_of_the_caller(call, tmp_path):
     await call("PUT", "/recipes/web", RECIPE.format(url="http://127.0.0.1/"), kind="application/yaml")
     run = (await call("POST", "/jobs", {"name": "web", "recipe": "web"}))[1]["run"]["id"]
