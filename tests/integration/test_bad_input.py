@@ -88,6 +88,33 @@ def test_spider_whose_import_fails_on_several_lines(workdir):
     assert "bad.py cannot be imported: ValueError: one two" in usage_error("run", name, cwd=workdir)
 
 
+@pytest.mark.parametrize("code", ["0", "3", "'the site is closed'"])
+def test_spider_that_ends_the_process_when_it_is_imported(workdir, code):
+    name = write(workdir, "bad.py", f"import sys\nimport skitter\nsys.exit({code})\n")
+    for words in (("run", name), ("parse", "http://127.0.0.1:1/", "--spider", name), ("check", name)):
+        message = usage_error(*words, cwd=workdir)
+        assert f"bad.py ends the process when it is imported: SystemExit({code})" in message
+        assert 'if __name__ == "__main__":' in message
+    listed = skitter("list", cwd=workdir)
+    assert "first.py:First" in listed.stdout
+    assert "bad.py ends the process" in listed.stderr
+
+
+def test_spider_with_a_null_byte(workdir):
+    name = write(workdir, "bad.py", "text = '\0'\n")
+    message = usage_error("run", name, cwd=workdir)
+    assert "bad.py: source code string cannot contain null bytes" in message
+    assert "None" not in message
+
+
+def test_relative_import_in_a_folder_without_init_file(workdir):
+    (workdir / "shop").mkdir()
+    name = write(workdir, "shop/books.py", "from skitter import Spider\nfrom .urls import START\n")
+    assert "name the module with its package instead of the file, such as shop.books" in usage_error(
+        "run", name, cwd=workdir
+    )
+
+
 def test_spider_with_a_failing_import(workdir):
     name = write(workdir, "bad.py", "import nowhere_at_all\n")
     assert "nowhere_at_all" in usage_error("run", name, cwd=workdir)
