@@ -394,6 +394,35 @@ def test_unknown_commands_and_options_and_what_is_missing(workdir):
     assert "'--workers'" in usage_error("crawl", URL, "--worker", 2, cwd=workdir)
 
 
+def test_an_option_that_is_named_like_a_setting_is_answered_with_the_setting(workdir):
+    for words in (("run", "first.py"), ("fetch", URL)):
+        line = usage_error(*words, "--max-pages", 3, cwd=workdir)
+        assert line.endswith("No such option '--max-pages'; it is a setting: write -s max_pages=VALUE")
+    assert "; see `skitter status --help`" in usage_error("status", "x", "--max-pages", 3, cwd=workdir)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_standard_output_on_a_full_disk_is_one_line(workdir):
+    for words in (("--help",), ("run", "--help"), ("list",)):
+        with Path("/dev/full").open("w") as full:
+            result = subprocess.run(
+                [sys.executable, "-m", "skitter", *words], cwd=workdir, stdout=full, stderr=subprocess.PIPE,
+                text=True, timeout=60, check=False,
+            )  # fmt: skip
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("skitter: cannot write standard output: No space left on device; ")
+        assert result.returncode == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode on other systems")
+def test_a_file_name_that_is_not_unicode_is_refused(workdir):
+    name = os.fsdecode(b"caf\xe9.py")
+    (workdir / name).write_text(SPIDER)
+    line = usage_error("run", name, cwd=workdir)
+    assert "a file name that is not valid Unicode" in line
+    assert r"caf\udce9.py" in line
+
+
 def test_the_command_of_an_option_is_named(workdir):
     assert usage_error("run", "first.py", "-o", cwd=workdir).endswith("; see `skitter run --help`")
     assert usage_error("failures", "list", "j", "--kind", cwd=workdir).endswith(
