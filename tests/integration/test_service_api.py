@@ -18,7 +18,8 @@ from skitter.frontends.tasks.changes import TaskChange
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
-from skitter.service.models import JobRecord, TaskList
+from skitter.service.jobs import JobService
+from skitter.service.models import JobRecord, StoredRecipe, TaskList
 from skitter.service.node import Node
 from skitter.testing import Answer
 
@@ -378,6 +379,23 @@ async def test_the_schedule_of_a_job_is_changed_and_removed(call):
     for name, schedule, expected in (("web", "@daily", 422), ("many", "0 4 * * *", 422), ("none", "", 404)):
         status, problem = await call("PUT", f"/jobs/{name}/schedule", {"schedule": schedule})
         assert (status, bool(problem["remedy"])) == (expected, True)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_scheduled_runs_start_after_a_clock_that_was_years_ahead_is_set_back(tmp_path, restarted):
+    _, jobs = application(tmp_path)
+    await jobs.store.open()
+    await jobs.put_recipe(StoredRecipe(name="web", text=RECIPE.format(url="http://127.0.0.1/")))
+    await jobs.add_job(JobRecord(name="nightly", recipe="web", schedule="0 4 * * *"), start=False)
+    now, day = time.time(), 86_400.0
+    assert await jobs.start_due(now + 3650 * day) == ["nightly"]
+    await jobs.steer("nightly", "stop")
+    if restarted:
+        jobs = JobService(jobs.config, jobs.store, jobs.checker)
+    assert await jobs.start_due(now) == []
+    assert now < (await jobs.records.job("nightly")).due <= now + day
+    assert await jobs.start_due(now + day) == ["nightly"]
+    await jobs.store.close()
 
 
 async def test_a_body_of_another_type_and_an_unknown_path_receive_a_remedy(call):
