@@ -119,6 +119,9 @@ def test_tokens_expire_and_names_are_unique():
     assert tokens.accept(ADMIN.encode()).scope is TokenScope.ADMIN
     with pytest.raises(UsageError):
         ApiTokens([f"{READER} name=x", f"{ADMIN} name=x"])
+    with pytest.raises(UsageError, match="on two lines") as caught:
+        ApiTokens([f"{READER} name=x", f"{READER} name=y scope=read"])
+    assert READER not in str(caught.value)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
