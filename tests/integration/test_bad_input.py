@@ -50,6 +50,11 @@ def test_a_host_without_its_scheme_is_answered_with_the_url_that_was_meant(workd
     assert usage_error("crawl", "example.com/a", cwd=workdir).endswith("; write https://example.com/a")
 
 
+@pytest.mark.parametrize("url", ["/books/1", "./page.html", "../up", "?page=2"])
+def test_a_relative_url_is_not_taken_for_a_host(workdir, url):
+    assert usage_error("crawl", url, cwd=workdir).endswith("; write it like https://example.com/")
+
+
 def test_a_spider_instead_of_a_url_is_answered_with_the_command_that_runs_it(workdir):
     assert usage_error("crawl", "first.py", cwd=workdir).endswith(
         "; `skitter run first.py` runs a spider or a recipe"
