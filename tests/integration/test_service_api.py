@@ -18,6 +18,7 @@ from skitter.frontends.tasks.changes import TaskChange
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
+from skitter.service.items import read_items
 from skitter.service.jobs import JobService
 from skitter.service.models import JobRecord, StoredRecipe, TaskList
 from skitter.service.node import Node
@@ -474,6 +475,30 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     await work
     await jobs.store.close()
     assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
+
+
+async def test_all_items_are_those_of_one_run_although_the_next_run_starts_meanwhile(tmp_path, monkeypatch):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    await jobs.put_recipe(StoredRecipe(name="web", text=RECIPE.format(url="http://127.0.0.1/")))
+    job = await jobs.add_job(JobRecord(name="web", recipe="web"), start=True)
+    log = jobs.config.items(job.run.id)
+    await log.put([(f"page-{number}", b'{"n":%d}' % number) for number in range(2500)])
+    await log.close()
+
+    async def read_and_start(*arguments):
+        page = await read_items(*arguments)
+        if (await jobs.records.job("web")).run.id == job.run.id:
+            await jobs.steer("web", "stop")
+            await jobs.start("web")
+        return page
+
+    monkeypatch.setattr("skitter.service.queries.read_items", read_and_start)
+    status, body = await Caller(app)("GET", "/jobs/web/items.jsonl")
+    assert status == 200
+    assert [json.loads(line)["n"] for line in body.splitlines()] == list(range(2500))
+    assert (await jobs.records.job("web")).previous.id == job.run.id
+    await jobs.store.close()
 
 
 async def test_a_run_that_can_fetch_no_page_fails_and_is_resumed_when_its_seeds_are_retried(tmp_path, serve):

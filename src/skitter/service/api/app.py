@@ -191,7 +191,8 @@ def _add_crawl_routes(app: FastAPI, queries: JobQueries) -> None:
     @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
     async def all_items(name: NamePath, run: RunQuery = None) -> StreamingResponse:
         """Return all items available now, one JSON text per line."""
-        return await item_lines(partial(queries.items, name, run))
+        chosen = await queries.run_with_items(name, run)  # a new run may start during the response
+        return await item_lines(partial(queries.items, name, chosen))
 
     @app.post("/jobs/{name}/seeds")
     async def seeds(name: NamePath, body: SeedsRequest) -> dict[str, int]:
