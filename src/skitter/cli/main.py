@@ -38,7 +38,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. Raises :class:`~skitter.errors.UsageError` for an unknown name."""
-        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+        is_mistyped = args and args[0] not in _MODULES and not args[0].startswith("-")
+        if is_mistyped and not ctx.resilient_parsing:  # not while the Tab key completes the command
             remedy = COMMANDS.get(args[0]) or did_you_mean(args[0], _MODULES)
             raise UsageError(f"unknown command {args[0]!r}", remedy=remedy, field="command")
         return super().resolve_command(ctx, args)
