@@ -58,7 +58,8 @@ class Caller:
         await self._app(scope, receive, send)
         data = b"".join(message.get("body", b"") for message in sent[1:])
         self.headers = dict(sent[0]["headers"])
-        is_json = b"json" in self.headers.get(b"content-type", b"")
+        kind = self.headers.get(b"content-type", b"")
+        is_json = b"json" in kind and b"ndjson" not in kind
         return sent[0]["status"], json.loads(data) if data and is_json else data.decode() or None
 
 

@@ -50,6 +50,11 @@ def test_a_host_without_its_scheme_is_answered_with_the_url_that_was_meant(workd
     assert usage_error("crawl", "example.com/a", cwd=workdir).endswith("; write https://example.com/a")
 
 
+@pytest.mark.parametrize("url", ["/books/1", "./page.html", "../up", "?page=2"])
+def test_a_relative_url_is_not_taken_for_a_host(workdir, url):
+    assert usage_error("crawl", url, cwd=workdir).endswith("; write it like https://example.com/")
+
+
 def test_a_spider_instead_of_a_url_is_answered_with_the_command_that_runs_it(workdir):
     assert usage_error("crawl", "first.py", cwd=workdir).endswith(
         "; `skitter run first.py` runs a spider or a recipe"
@@ -86,6 +91,33 @@ def test_spider_with_a_syntax_error(workdir):
 def test_spider_whose_import_fails_on_several_lines(workdir):
     name = write(workdir, "bad.py", "raise ValueError('one\\ntwo')")
     assert "bad.py cannot be imported: ValueError: one two" in usage_error("run", name, cwd=workdir)
+
+
+@pytest.mark.parametrize("code", ["0", "3", "'the site is closed'"])
+def test_spider_that_ends_the_process_when_it_is_imported(workdir, code):
+    name = write(workdir, "bad.py", f"import sys\nimport skitter\nsys.exit({code})\n")
+    for words in (("run", name), ("parse", "http://127.0.0.1:1/", "--spider", name), ("check", name)):
+        message = usage_error(*words, cwd=workdir)
+        assert f"bad.py ends the process when it is imported: SystemExit({code})" in message
+        assert 'if __name__ == "__main__":' in message
+    listed = skitter("list", cwd=workdir)
+    assert "first.py:First" in listed.stdout
+    assert "bad.py ends the process" in listed.stderr
+
+
+def test_spider_with_a_null_byte(workdir):
+    name = write(workdir, "bad.py", "text = '\0'\n")
+    message = usage_error("run", name, cwd=workdir)
+    assert "bad.py: source code string cannot contain null bytes" in message
+    assert "None" not in message
+
+
+def test_relative_import_in_a_folder_without_init_file(workdir):
+    (workdir / "shop").mkdir()
+    name = write(workdir, "shop/books.py", "from skitter import Spider\nfrom .urls import START\n")
+    assert "name the module with its package instead of the file, such as shop.books" in usage_error(
+        "run", name, cwd=workdir
+    )
 
 
 def test_spider_with_a_failing_import(workdir):
@@ -365,6 +397,35 @@ def test_unknown_commands_and_options_and_what_is_missing(workdir):
     ):  # fmt: skip
         assert "; see `skitter" in usage_error(*command, cwd=workdir)
     assert "'--workers'" in usage_error("crawl", URL, "--worker", 2, cwd=workdir)
+
+
+def test_an_option_that_is_named_like_a_setting_is_answered_with_the_setting(workdir):
+    for words in (("run", "first.py"), ("fetch", URL)):
+        line = usage_error(*words, "--max-pages", 3, cwd=workdir)
+        assert line.endswith("No such option '--max-pages'; it is a setting: write -s max_pages=VALUE")
+    assert "; see `skitter status --help`" in usage_error("status", "x", "--max-pages", 3, cwd=workdir)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_standard_output_on_a_full_disk_is_one_line(workdir):
+    for words in (("--help",), ("run", "--help"), ("list",)):
+        with Path("/dev/full").open("w") as full:
+            result = subprocess.run(
+                [sys.executable, "-m", "skitter", *words], cwd=workdir, stdout=full, stderr=subprocess.PIPE,
+                text=True, timeout=60, check=False,
+            )  # fmt: skip
+        (line,) = result.stderr.splitlines()
+        assert line.startswith("skitter: cannot write standard output: No space left on device; ")
+        assert result.returncode == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are Unicode on other systems")
+def test_a_file_name_that_is_not_unicode_is_refused(workdir):
+    name = os.fsdecode(b"caf\xe9.py")
+    (workdir / name).write_text(SPIDER)
+    line = usage_error("run", name, cwd=workdir)
+    assert "a file name that is not valid Unicode" in line
+    assert r"caf\udce9.py" in line
 
 
 def test_the_command_of_an_option_is_named(workdir):

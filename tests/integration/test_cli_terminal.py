@@ -87,6 +87,14 @@ def test_the_status_names_once_what_the_workers_wait_for():
         ("skitter pause x", {""}),
         ("skitter run bo", {"file,bo"}),
         ("skitter run shop.py -s concurrency", {"plain,concurrency=", "plain,concurrency_per_slot="}),
+        ("skitter config shop max_pages", {"plain,max_pages="}),
+        ("skitter run shop.py --log-file bo", {"file,bo"}),
+        ("skitter export shop -o bo", {"file,bo"}),
+        ("skitter add shop --file bo", {"file,bo"}),
+        ("skitter dedup a.jsonl -o bo", {"file,bo"}),
+        ("skitter recipe check bo", {"file,bo"}),
+        ("skitter task add bo", {"file,bo"}),
+        ("skitter task add tasks.book bo", {"file,bo"}),
     ],
 )
 def test_completion_offers_commands_jobs_settings_and_files(serve, tmp_path, words, found):
@@ -100,6 +108,17 @@ def test_completion_offers_commands_jobs_settings_and_files(serve, tmp_path, wor
     }
     result = skitter(cwd=tmp_path, environment=environment)
     assert set(result.stdout.splitlines()) == found
+
+
+def test_completion_after_a_mistyped_command_reports_no_error(tmp_path):
+    environment = {
+        "_SKITTER_COMPLETE": "bash_complete",
+        "COMP_WORDS": "skitter nosuch ",
+        "COMP_CWORD": "2",
+    }
+    result = skitter(cwd=tmp_path, environment=environment)
+    assert "plain,crawl" in result.stdout.splitlines()
+    assert result.stderr == ""
 
 
 def test_a_terminal_has_colours_unless_no_color_or_a_pipe_forbids_them(serve, tmp_path):

@@ -119,6 +119,9 @@ def test_tokens_expire_and_names_are_unique():
     assert tokens.accept(ADMIN.encode()).scope is TokenScope.ADMIN
     with pytest.raises(UsageError):
         ApiTokens([f"{READER} name=x", f"{ADMIN} name=x"])
+    with pytest.raises(UsageError, match="on two lines") as caught:
+        ApiTokens([f"{READER} name=x", f"{READER} name=y scope=read"])
+    assert READER not in str(caught.value)
 
 
 # --- sessions -----------------------------------------------------------------------------------------------------
@@ -222,6 +225,17 @@ async def test_the_audit_log_holds_every_change_and_refusal_with_its_caller_but_
         one["caller"] for one in (await call("GET", "/audit?contains=rita", token=ADMIN))[1]["entries"]
     } == {"rita"}
     assert (await call("GET", "/audit?before=999999999", token=ADMIN))[1] == page
+
+
+async def test_an_entry_holds_neither_the_password_of_a_url_nor_names_of_any_length(call):
+    trial = {"text": "x", "url": "http://bob:hunter2@127.0.0.1:1/"}
+    await call("POST", "/recipes/web/try", trial, token=ADMIN)
+    long = {"settings": {"s" * 1_000: 1}, "arguments": {"a" * 1_000: 1}, "f" * 1_000: 1}
+    await call("POST", "/jobs", long, token=READER)
+    page = (await call("GET", "/audit", token=ADMIN))[1]
+    assert page["entries"][1]["details"]["url"] == "http://bob:***@127.0.0.1:1/"
+    assert "hunter2" not in str(page)
+    assert len(str(page["entries"][0])) < 1_000
 
 
 async def test_a_change_that_cannot_be_recorded_is_answered_with_an_error(call, tmp_path):

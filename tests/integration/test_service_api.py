@@ -18,7 +18,9 @@ from skitter.frontends.tasks.changes import TaskChange
 from skitter.frontends.tasks.task_file import TaskFile
 from skitter.service.api.access import ApiTokens
 from skitter.service.api.auth import AuthContext, AuthMiddleware
-from skitter.service.models import JobRecord, TaskList
+from skitter.service.items import read_items
+from skitter.service.jobs import JobService
+from skitter.service.models import JobRecord, StoredRecipe, TaskList
 from skitter.service.node import Node
 from skitter.testing import Answer
 
@@ -380,6 +382,23 @@ async def test_the_schedule_of_a_job_is_changed_and_removed(call):
         assert (status, bool(problem["remedy"])) == (expected, True)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_scheduled_runs_start_after_a_clock_that_was_years_ahead_is_set_back(tmp_path, restarted):
+    _, jobs = application(tmp_path)
+    await jobs.store.open()
+    await jobs.put_recipe(StoredRecipe(name="web", text=RECIPE.format(url="http://127.0.0.1/")))
+    await jobs.add_job(JobRecord(name="nightly", recipe="web", schedule="0 4 * * *"), start=False)
+    now, day = time.time(), 86_400.0
+    assert await jobs.start_due(now + 3650 * day) == ["nightly"]
+    await jobs.steer("nightly", "stop")
+    if restarted:
+        jobs = JobService(jobs.config, jobs.store, jobs.checker)
+    assert await jobs.start_due(now) == []
+    assert now < (await jobs.records.job("nightly")).due <= now + day
+    assert await jobs.start_due(now + day) == ["nightly"]
+    await jobs.store.close()
+
+
 async def test_a_body_of_another_type_and_an_unknown_path_receive_a_remedy(call):
     kind = "application/x-www-form-urlencoded"  # curl's default with -d
     status, problem = await call("POST", "/jobs", '{"name": "x", "tasks": true}', kind=kind)
@@ -456,6 +475,61 @@ async def test_a_job_of_one_node_runs_to_its_end(tmp_path, serve):
     await work
     await jobs.store.close()
     assert len([hit for hit in site.log.hits if hit.target == "/"]) == 2
+
+
+async def test_all_items_are_those_of_one_run_although_the_next_run_starts_meanwhile(tmp_path, monkeypatch):
+    app, jobs = application(tmp_path)
+    await jobs.store.open()
+    await jobs.put_recipe(StoredRecipe(name="web", text=RECIPE.format(url="http://127.0.0.1/")))
+    job = await jobs.add_job(JobRecord(name="web", recipe="web"), start=True)
+    log = jobs.config.items(job.run.id)
+    await log.put([(f"page-{number}", b'{"n":%d}' % number) for number in range(2500)])
+    await log.close()
+
+    async def read_and_start(*arguments):
+        page = await read_items(*arguments)
+        if (await jobs.records.job("web")).run.id == job.run.id:
+            await jobs.steer("web", "stop")
+            await jobs.start("web")
+        return page
+
+    monkeypatch.setattr("skitter.service.queries.read_items", read_and_start)
+    status, body = await Caller(app)("GET", "/jobs/web/items.jsonl")
+    assert status == 200
+    assert [json.loads(line)["n"] for line in body.splitlines()] == list(range(2500))
+    assert (await jobs.records.job("web")).previous.id == job.run.id
+    await jobs.store.close()
+
+
+async def test_a_run_that_can_fetch_no_page_fails_and_is_resumed_when_its_seeds_are_retried(tmp_path, serve):
+    statuses = {"/": 404}
+    site = serve(lambda visit: Answer(b"<title>x</title>", status=statuses.get(visit.path, 404)))
+    app, jobs = application(tmp_path, Node)
+    (tmp_path / "spiders" / "shop.py").write_text(SPIDER.format(url=site.url))
+    await jobs.store.open()
+    call, stopping = Caller(app), asyncio.Event()
+    work = asyncio.create_task(Node(jobs).work(stopping))
+
+    async def end():
+        async with asyncio.timeout(60):
+            while not (job := (await call("GET", "/jobs/shop"))[1])["run"]["ended"]:
+                assert not job["node_errors"], job
+                await asyncio.sleep(0.05)
+        return job
+
+    await call("POST", "/jobs", {"name": "shop", "spider": "shop.py", "settings": {"robots": False}})
+    failed = await end()
+    assert failed["state"] == "failed"
+    assert "no page could be fetched" in failed["run"]["reason"]
+    assert "retry" in failed["run"]["reason"]
+    statuses["/"] = 200
+    assert (await call("POST", "/jobs/shop/failures/retry", {})) == (200, {"queued": 1})
+    await call("POST", "/jobs/shop/resume")
+    finished = await end()
+    assert (finished["state"], finished["run"]["reason"]) == ("finished", "")
+    stopping.set()
+    await work
+    await jobs.store.close()
 
 
 async def test_an_unreadable_store_is_unavailable_and_not_a_mistake_of_the_caller(call, tmp_path):

@@ -164,7 +164,12 @@ def test_pause_resume_stop_seeds_limits_failures_and_deletion(nodes, valkey, slo
     changed = one.done("PATCH", "/jobs/shop/settings", {"settings": {"max_pages": PAGES + 1}})
     assert changed["changes"] == {"max_pages": PAGES + 1}
     seeds = [f"{slowing_site.url}gone", slowing_site.url]
-    assert one.done("POST", "/jobs/shop/seeds", {"seeds": seeds}) == {"added": 1, "known": 1, "banned": 0}
+    assert one.done("POST", "/jobs/shop/seeds", {"seeds": seeds}) == {
+        "added": 1,
+        "known": 1,
+        "banned": 0,
+        "over_budget": 0,
+    }
     status, refusal = one.call("POST", "/jobs/shop/seeds", {"seeds": [slowing_site.url, "ftp://x/"]})
     assert (status, refusal["errors"][0]["field"]) == (422, "seeds[1]")
     slowing_site.released.set()

@@ -52,6 +52,15 @@ def test_a_file_may_import_its_neighbours(file):
     assert load_spider_class(str(path)).name == "neighbour"
 
 
+def test_a_file_is_loaded_once_and_once_more_after_a_change(file):
+    path = file(ONE)
+    before = load_spider_class(f"{path}:One")
+    assert load_spider_class(f"{path}:One") is before
+    file(ONE + "\n    def detail(self, response):\n        pass\n")
+    assert hasattr(load_spider_class(f"{path}:One"), "detail")
+    assert not hasattr(before, "detail")
+
+
 def test_the_name_for_other_processes_is_absolute_and_unambiguous(file, monkeypatch):
     path = file(ONE)
     monkeypatch.chdir(path.parent)

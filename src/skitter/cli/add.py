@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from skitter.cli.console import say
-from skitter.cli.options import with_job
+from skitter.cli.options import complete_file, with_job
 from skitter.errors import SkitterError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ MAX_REPORTED = 3
 @with_job
 @click.argument("urls", metavar="[URL]...", nargs=-1)
 @click.option(
-    "--file", "-f", "name", metavar="FILE",
+    "--file", "-f", "name", metavar="FILE", shell_complete=complete_file,
     help="File of seeds, or - for standard input: one URL or JSON object per line.",
 )  # fmt: skip
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ import click
 from skitter.cli.console import say
 from skitter.cli.options import (
     ShowOptions,
+    complete_file,
+    complete_setting,
     frontier_of_jobs_option,
     job_argument,
     json_option,
@@ -96,7 +99,10 @@ async def pause(folder: JobFolder) -> None:
 @with_job
 @workers_option
 @click.option(
-    "--spider", metavar="SPIDER", help="Continue with this spider, for example if its file was moved."
+    "--spider",
+    metavar="SPIDER",
+    shell_complete=complete_file,
+    help="Continue with this spider, for example if its file was moved.",
 )
 @with_show_options
 def resume(folder: JobFolder, workers: int | None, spider: str | None, show: ShowOptions) -> int:
@@ -185,7 +191,9 @@ async def stop(folder: JobFolder) -> None:
 
 @click.command()
 @with_job
-@click.argument("assignments", metavar="[NAME=VALUE]...", nargs=-1)
+@click.argument(
+    "assignments", metavar="[NAME=VALUE]...", nargs=-1, shell_complete=partial(complete_setting, live=True)
+)
 @click.option("--reset", is_flag=True, help="Revert earlier changes of settings that are not given.")
 async def config(folder: JobFolder, assignments: tuple[str, ...], reset: bool) -> None:
     """Change settings of a job while it runs.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from skitter.cli.console import say
+from skitter.cli.options import complete_file
 from skitter.errors import SkitterError, UsageError, counted
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _SUFFIXES = ".jsonl, .jsonl.gz, .jsonl.zst or .parquet"
 @click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
-    "--output", "-o", metavar="FILE", required=True,
+    "--output", "-o", metavar="FILE", required=True, shell_complete=complete_file,
     help="File to write, in any format of items. Add ?duplicates=mark to keep all items and mark the duplicates.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skitter.cli.console import FAILED, say
-from skitter.cli.options import with_job
+from skitter.cli.options import complete_file, with_job
 from skitter.errors import UsageError, counted
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _SHOWN = 5
     "-o",
     metavar="FILE",
     required=True,
+    shell_complete=complete_file,
     help="File to write. Its name ends in .jsonl, .json, .csv or .xml (also .gz, .zst), in .parquet or .xlsx, or in .warc (also .gz).",
 )
 @click.option(

@@ -8,6 +8,7 @@ import gc
 # Modules create many objects but no garbage. Looking for cycles would take a tenth of their import time.
 gc.set_threshold(1_000_000)
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -37,7 +38,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. Raises :class:`~skitter.errors.UsageError` for an unknown name."""
-        if args and args[0] not in _MODULES and not args[0].startswith("-"):
+        is_mistyped = args and args[0] not in _MODULES and not args[0].startswith("-")
+        if is_mistyped and not ctx.resilient_parsing:  # not while the Tab key completes the command
             remedy = COMMANDS.get(args[0]) or did_you_mean(args[0], _MODULES)
             raise UsageError(f"unknown command {args[0]!r}", remedy=remedy, field="command")
         return super().resolve_command(ctx, args)
@@ -128,7 +130,19 @@ def _usage_remedy(error: click.UsageError, arguments: list[str]) -> str:
         return (
             f"its commands are {', '.join(error.ctx.command.list_commands(error.ctx))}; see `{path} --help`"
         )
-    return OPTIONS.get(option) or f"see `{path} --help`"
+    return _remedy_for_option(error) or f"see `{path} --help`"
+
+
+def _remedy_for_option(error: click.UsageError) -> str:
+    """Return what to write instead of an option of Scrapy, or of an option that is named like a setting."""
+    option = error.option_name if isinstance(error, click.NoSuchOption) else ""
+    takes_settings = error.ctx is not None and any("-s" in found.opts for found in error.ctx.command.params)
+    if option in OPTIONS or not takes_settings:
+        return OPTIONS.get(option, "")
+    from skitter.settings import Settings, declarations
+
+    name = option.lstrip("-").replace("-", "_")
+    return f"it is a setting: write -s {name}=VALUE" if name in declarations(Settings) else ""
 
 
 def _command_path(arguments: list[str]) -> str:
@@ -145,25 +159,34 @@ def _command_path(arguments: list[str]) -> str:
     return path
 
 
+def _discard_output() -> None:
+    """Let the interpreter flush standard output at its end without another error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def run(arguments: list[str]) -> int:
     """Run one command. Return its exit status."""
     try:
         code = skitter.main(arguments, prog_name="skitter", standalone_mode=False)
-    except FetchError as error:
-        complain(f"{error.kind}: {error}", error.remedy)
-        return FAILED
     except SkitterError as error:
-        complain(str(error), error.remedy)
-        return USAGE
+        kind = f"{error.kind}: " if isinstance(error, FetchError) else ""
+        complain(f"{kind}{error}", error.remedy)
+        return FAILED if kind else USAGE
     except click.UsageError as error:
-        is_foreign = isinstance(error, click.NoSuchOption) and error.option_name in OPTIONS
-        text = error.message if is_foreign else error.format_message()  # without names of similar spelling
+        is_known = bool(_remedy_for_option(error))  # then names of similar spelling would mislead
+        text = error.message if is_known else error.format_message()
         complain(text.rstrip("."), _usage_remedy(error, arguments))
         return USAGE
     except (KeyboardInterrupt, click.Abort):
         complain("interrupted")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of standard output has gone away, as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _discard_output()
         return 0
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+            raise
+        _discard_output()
+        complain(f"cannot write {error.filename or 'standard output'}: {error.strerror}", "free some space")
+        return FAILED
     return code if isinstance(code, int) else 0

@@ -94,9 +94,10 @@ workers_option = click.option(
 )
 
 
-def _complete_setting(
-    _context: click.Context, _parameter: click.Parameter, start: str
+def complete_setting(
+    _context: click.Context, _parameter: click.Parameter, start: str, *, live: bool = False
 ) -> list[CompletionItem]:
+    """Complete the name of a setting. ``live``: only settings that can change during a run."""
     from click.shell_completion import CompletionItem
 
     from skitter.settings import Settings, declarations
@@ -105,7 +106,7 @@ def _complete_setting(
     return [
         CompletionItem(f"{name}=", help=declaration.setting.help)
         for name, declaration in found
-        if name.startswith(start)
+        if name.startswith(start) and (declaration.setting.live or not live)
     ]
 
 
@@ -123,7 +124,7 @@ setting_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=read_pairs,
-    shell_complete=_complete_setting,
+    shell_complete=complete_setting,
     help="Value of a setting. Repeatable.",
 )
 argument_option = click.option(
@@ -247,7 +248,10 @@ def _setting_option(declared: Declaration, default: Any) -> Callable[[Command], 
     if (choices := choices_of(declared.type)) is not None:
         return click.option(names, declared.name, type=click.Choice(choices), help=text)
     number = float if "float" in kind else int if "int" in kind else str
-    return click.option(names, declared.name, type=number, metavar=metavar, help=text)
+    complete = complete_file if metavar == "FILE" else None
+    return click.option(
+        names, declared.name, type=number, metavar=metavar, shell_complete=complete, help=text
+    )
 
 
 def with_job_options(command: Command, defaults: Mapping[str, Any] = MappingProxyType({})) -> Command:

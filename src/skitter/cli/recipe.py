@@ -9,7 +9,7 @@ import click
 
 from skitter.cli.console import USAGE, complain, say, write_file
 from skitter.cli.fetch import robots_option, single_settings, url_argument
-from skitter.cli.options import setting_option
+from skitter.cli.options import complete_file, setting_option
 from skitter.errors import UsageError
 
 
@@ -22,7 +22,7 @@ def recipe() -> None:
 
 
 @recipe.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, shell_complete=complete_file)
 def check(files: tuple[str, ...]) -> int:
     """Check recipes, and report every problem with its line and field. Exits with 2 if there are problems."""
     from skitter.frontends.recipe.compiled_recipe import compile_recipe

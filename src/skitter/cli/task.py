@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from skitter.cli.console import aligned, say
-from skitter.cli.options import pairs
+from skitter.cli.options import complete_file, pairs
 from skitter.errors import UsageError
 
 if TYPE_CHECKING:
     from skitter.frontends.tasks.changes import ChangeKind
 
-_task_file = click.argument("task_file", metavar="FILE")
+_task_file = click.argument("task_file", metavar="FILE", shell_complete=complete_file)
 
 
 @click.group(no_args_is_help=False)
@@ -24,9 +24,9 @@ def task() -> None:
 
 @task.command()
 @_task_file
-@click.argument("files", metavar="RECIPE...", nargs=-1, required=True)
+@click.argument("files", metavar="RECIPE...", nargs=-1, required=True, shell_complete=complete_file)
 @click.option(
-    "--spider", default="", metavar="SPIDER",
+    "--spider", default="", metavar="SPIDER", shell_complete=complete_file,
     help="Add tasks that this TaskSpider defines in Python: FILE.py:Class or package.module:Class. Name the tasks instead of"
     " recipes.",
 )  # fmt: skip
@@ -39,7 +39,7 @@ def task() -> None:
     help="Variable of the recipes. Repeatable.",
 )
 @click.option(
-    "--output", "-o", "outputs", multiple=True, metavar="OUT",
+    "--output", "-o", "outputs", multiple=True, metavar="OUT", shell_complete=complete_file,
     help="Output for the items of the tasks. Repeatable. [default: the outputs of the recipe, or else of the job]",
 )  # fmt: skip
 @click.option(

@@ -247,13 +247,20 @@ class JobFolder:
     def write(self, spec: JobSpec) -> None:
         """Store the specification of the job, without secrets; references to them are kept.
 
-        Raises :class:`~skitter.errors.UsageError` if the folder cannot be written.
+        Raises :class:`~skitter.errors.UsageError` if the folder cannot be written, or a path is not valid Unicode.
         """
         kept = msgspec.structs.replace(_kept(spec), spider=self._portable(spec.spider))
         try:
+            content = msgspec.json.format(msgspec.json.encode(kept))
+        except UnicodeEncodeError as error:  # a file name in another encoding than that of the locale
+            raise UsageError(
+                f"the spider or an output has a file name that is not valid Unicode: {error.object!a}",
+                remedy="rename the file, or choose a locale with UTF-8",
+            ) from None
+        try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = self.spec_path.with_suffix(".tmp")
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(kept)))
+            temporary.write_bytes(content)
             temporary.replace(self.spec_path)
         except OSError as error:
             raise UsageError(

@@ -41,8 +41,14 @@ def _importing(what: str, remedy: Callable[[Exception], str]) -> Iterator[None]:
     except SpiderError:
         raise
     except SyntaxError as error:  # in the code itself, or in a module that it imports
-        place = f"{error.filename} line {error.lineno}"
+        # Source code with a null byte has neither a file name nor a line.
+        place = what if error.filename is None else f"{error.filename} line {error.lineno}"
         raise SpiderError(f"{place}: {error.msg}", remedy="correct this file") from error
+    except SystemExit as error:
+        raise SpiderError(
+            f"{what} ends the process when it is imported: SystemExit({error.code!r})",
+            remedy='move the code of a program below: if __name__ == "__main__":',
+        ) from error
     except Exception as error:
         raise SpiderError(f"{what} cannot be imported: {describe(error)}", remedy=remedy(error)) from error
     finally:
@@ -162,10 +168,16 @@ def _named(spiders: Mapping[str, type[Spider]], found: object, name: str, place:
     raise SpiderError(f"{place} has no spider {name!r}", remedy=f"spiders there: {names}")
 
 
-@cache
 def _module_of_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise SpiderError(f"file not found: {path}", remedy="check the path of the spider")
+    found = path.stat()
+    return _load_file(path, (found.st_mtime_ns, found.st_size))
+
+
+@cache
+def _load_file(path: Path, _version: tuple[int, int]) -> ModuleType:
+    """Import a file once, and once more after each change: a node of a service and a notebook run for days."""
     name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
@@ -204,6 +216,8 @@ def _import_remedy(path: Path, error: Exception) -> str:
         is_there = bool(error.name) and (wanted.is_dir() or wanted.with_suffix(".py").is_file())
         if len(names) > 1 and ("relative import" in str(error) or is_there):
             return f"name the module instead of the file: {'.'.join(names)}, in the folder {folder}"
+        if "relative import" in str(error):
+            return f"name the module with its package instead of the file, such as {folder.name}.{path.stem}, in the folder {folder.parent}"
     return "correct the spider's file"
 
 

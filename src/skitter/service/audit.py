@@ -9,12 +9,16 @@ from typing import Any
 
 import msgspec
 
+from skitter._utils.redaction import Redactor
 from skitter.service.storage import AppendLog
 
 _BATCH_SIZE = 500
 """Entries in one read."""
 _MAX_TEXT = 100
-"""Maximum characters of a value in an entry."""
+"""Maximum characters of a value or a name in an entry."""
+_MAX_FIELDS = 20
+"""Maximum fields of a request, and of each object in it, in an entry."""
+_redactor = Redactor()
 
 
 class AuditEntry(msgspec.Struct, kw_only=True):
@@ -104,19 +108,23 @@ def details_of(body: bytes, content_type: str) -> dict[str, Any]:
             fields = msgspec.json.decode(body or b"{}")
     if not isinstance(fields, dict):
         return {"bytes": len(body)} if body else {}
-    return {name[:_MAX_TEXT]: _shown(name, value) for name, value in itertools.islice(fields.items(), 20)}
+    return {name: _shown(name, value) for name, value in _first_fields(fields)}
+
+
+def _first_fields(fields: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(name[:_MAX_TEXT], value) for name, value in itertools.islice(fields.items(), _MAX_FIELDS)]
 
 
 def _shown(name: str, value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= _MAX_TEXT else f"{len(value)} characters"
+    if isinstance(value, str):  # of the URL of a trial, the password is left out
+        return _redactor.of_text(value) if len(value) <= _MAX_TEXT else f"{len(value)} characters"
     if isinstance(value, dict):
         if name == "settings":
             return {
                 key: setting if isinstance(setting, (int, float)) else "changed"
-                for key, setting in value.items()
+                for key, setting in _first_fields(value)
             }
-        return sorted(value)[:20]  # arguments may hold secrets
+        return sorted(key for key, _ in _first_fields(value))  # arguments may hold secrets
     if isinstance(value, list):
         is_short = len(value) <= 10 and all(isinstance(element, int) for element in value)
         return value if is_short else f"{len(value)} entries"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -51,6 +52,8 @@ class JobService:
         """Held while files are written, because the node and the callers of its API write the same files."""
         self._copied: dict[str, tuple[str, int, int]] = {}
         """For each job: the run whose task file was written last, with the sizes of the stored tasks and of the file at that time."""
+        self._checked_at = math.inf
+        """Unix time of the last check for runs that are due."""
 
     # --- recipes -----------------------------------------------------------------------------------------
 
@@ -263,6 +266,9 @@ class JobService:
     async def start_due(self, now: float) -> list[str]:
         """Start the runs that are due, each only once, even if several nodes call this method. Returns the names of the jobs."""
         started = []
+        if now < self._checked_at:  # this node has just started, or its clock was set back
+            await self._correct_due(now)
+        self._checked_at = now
         stored = await self.store.all("jobs")
         self.tasks.keep_only(stored)
         for name, data in stored.items():
@@ -283,6 +289,15 @@ class JobService:
             if await self.store.compare_and_swap("jobs", name, data, msgspec.json.encode(job)) and starts:
                 started.append(name)
         return started
+
+    async def _correct_due(self, now: float) -> None:
+        """Correct the next starts that were computed while the clock was ahead. Otherwise, no run would start for years."""
+        for name, data in (await self.store.all("jobs")).items():
+            job = decode(data, JobRecord)
+            due = next_start(job.schedule, now)
+            if due is not None and job.due is not None and due < job.due:
+                job.due = due
+                await self.store.compare_and_swap("jobs", name, data, msgspec.json.encode(job))
 
     # --- files of this node ------------------------------------------------------------------------------
 

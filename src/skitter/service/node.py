@@ -240,7 +240,7 @@ class Node:
                 self._failed(run, outcome.error, outcome.remedy)
             elif not process.is_stopping or outcome.state == "finished" or outcome.error:
                 await self._jobs.change_run(process.job, run, process.attempt, _record_end(outcome))
-                state, reason = outcome.state or "failed", outcome.error or outcome.reason
+                state, reason = outcome.state or "failed", _reason_of(outcome)
                 text = f"the run is {state}: {reason}" if reason else f"the run is {state}"
                 self._logs[run].add_message("error" if outcome.error else "info", text)
             else:
@@ -333,10 +333,14 @@ def _logs_of(jobs: list[JobRecord]) -> set[str]:
     return {run for job in jobs for run in ([] if job.run is None else [job.run.id, *job.logs])}
 
 
+def _reason_of(outcome: RunOutcome) -> str:
+    return "; ".join(filter(None, [outcome.error, outcome.remedy])) or outcome.reason
+
+
 def _record_end(outcome: RunOutcome) -> Callable[[JobRecord, JobRun], None]:
     def edit(job: JobRecord, run: JobRun) -> None:
         if outcome.error or outcome.state == "incomplete":
-            run.ended, run.reason, run.ended_at = "failed", outcome.error or outcome.reason, time.time()
+            run.ended, run.reason, run.ended_at = "failed", _reason_of(outcome), time.time()
         elif outcome.state == "finished":
             run.ended, run.ended_at = "finished", time.time()
         elif job.wanted == "running":  # the run was paused or stopped on its frontier, or reached a limit

@@ -226,6 +226,16 @@ class JobQueries:
                 f"task {task.name!r} was added without outputs, so its items are among the items of the job",
                 remedy=f'add a task with "outputs": ["{TASK_ITEMS}"] to get its own list',
             )
+        chosen = await self.run_with_items(name, run)
+        number, _, index = (after or "0.0").partition(".")
+        log = self._jobs.config.items(chosen)
+        try:
+            return await read_items(log, (int(number), int(index)), limit, "" if task is None else task.name)
+        finally:
+            await log.close()
+
+    async def run_with_items(self, name: str, run: str | None) -> str:
+        """Return a run of a job whose items are kept; without ``run``, its newest run. Raises :class:`NotFound`."""
         job = await self._jobs.records.job(name)
         run_ids = {kept.id for kept in (job.run, job.previous) if kept is not None}
         chosen = run or (job.run.id if job.run is not None else "")
@@ -237,12 +247,7 @@ class JobQueries:
                 remedy="see `run` and `previous` in GET /jobs/NAME",
                 field="run",
             )
-        number, _, index = (after or "0.0").partition(".")
-        log = self._jobs.config.items(chosen)
-        try:
-            return await read_items(log, (int(number), int(index)), limit, "" if task is None else task.name)
-        finally:
-            await log.close()
+        return chosen
 
     async def failures(
         self, name: str, after: int, limit: int, selection: DeadLetterFilter

@@ -28,6 +28,7 @@ _POLL_INTERVAL = 0.25
 """Time between two checks whether the node is alive, in seconds."""
 _MAX_ERROR_LENGTH = 8000
 """Maximum characters of an error. The result has to fit into the pipe, because it is read only after the process ends."""
+_EMPTY_REMEDY = "see its log and its failed requests; to fetch them again, retry them and resume the job"
 
 
 class RunCommand(msgspec.Struct):
@@ -51,7 +52,8 @@ class RunOutcome(msgspec.Struct):
     error: str = ""
     remedy: str = ""
     final: bool = False
-    """Whether a new attempt would fail on any node: a hook of the spider, or its seeds, ended the crawl."""
+    """Whether a new attempt would fail on any node: a hook of the spider, or its seeds, ended the crawl, or no page of its
+    seeds could be fetched."""
 
 
 async def _run(command: RunCommand) -> RunOutcome:
@@ -64,6 +66,8 @@ async def _run(command: RunCommand) -> RunOutcome:
         result = await crawl.run()
     finally:
         watching.cancel()
+    if result.fetched_nothing:
+        return RunOutcome(error=result.empty_because, remedy=_EMPTY_REMEDY, final=True)
     return RunOutcome(result.state.value, result.reason)
 
 

@@ -109,7 +109,8 @@ def with_scheme(text: str) -> str:
 
 def remedy_without_scheme(text: str) -> str:
     """Return the remedy for a text that is not an absolute http(s) URL: the URL that is probably meant, or an example."""
-    guess = None if "://" in text else normalize(with_scheme(text.strip()))
+    is_relative = re.match(r"\s*(?:/(?!/)|[.?#])", text)
+    guess = None if "://" in text or is_relative else normalize(with_scheme(text.strip()))
     return f"write {guess or 'it like https://example.com/'}"
 
 

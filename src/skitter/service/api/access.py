@@ -128,6 +128,10 @@ class ApiTokens:
             raise UsageError(
                 f"two API tokens have the name {repeated!r}", remedy="rename one", field="token_file"
             )
+        if len({caller.digest for caller in self._callers}) < len(names):
+            raise UsageError(
+                "an API token is on two lines", remedy="give each caller its own token", field="token_file"
+            )
 
     @classmethod
     def load(cls, file: Path | None) -> ApiTokens:

@@ -32,6 +32,7 @@ from skitter.service.api.requests import (
     ScheduleRequest,
     SeedsRequest,
 )
+from skitter.service.api.responses import DescribedApi
 from skitter.service.api.routes import JSON_LINES, TEXT, add_log_routes, add_task_routes, item_lines
 from skitter.service.api.session_routes import add_audit_route, add_session_routes
 from skitter.service.api.watch_routes import add_steering_routes, add_watch_routes
@@ -81,7 +82,7 @@ def make_app(
             with suppress(asyncio.CancelledError):
                 await work
 
-    app = FastAPI(
+    app = DescribedApi(
         title="skitter", version=VERSION, lifespan=lifespan, docs_url=None, redoc_url=None, redirect_slashes=False,
         description="Jobs, recipes and tasks of a service. Every node responds in the same way."
         " Every call except /health needs a token.",
@@ -190,13 +191,16 @@ def _add_crawl_routes(app: FastAPI, queries: JobQueries) -> None:
     @app.get("/jobs/{name}/items.jsonl", response_class=StreamingResponse, responses=JSON_LINES)
     async def all_items(name: NamePath, run: RunQuery = None) -> StreamingResponse:
         """Return all items available now, one JSON text per line."""
-        return await item_lines(partial(queries.items, name, run))
+        chosen = await queries.run_with_items(name, run)  # a new run may start during the response
+        return await item_lines(partial(queries.items, name, chosen))
 
     @app.post("/jobs/{name}/seeds")
     async def seeds(name: NamePath, body: SeedsRequest) -> dict[str, int]:
         """Add seeds: all of them, or none if one is invalid or out of scope. If the run has ended, resume the job."""
         result = await queries.add(name, body.seeds, body.priority, body.callback)
-        return {"added": result.added, "known": result.known, "banned": result.banned}
+        return {
+            "added": result.added, "known": result.known, "banned": result.banned, "over_budget": result.over_budget,
+        }  # fmt: skip
 
 
 async def _shown(jobs: JobService, job: JobRecord) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def add_task_routes(app: FastAPI, jobs: JobService, queries: JobQueries) -> None
     async def all_task_items(name: NamePath, task: TaskPath) -> StreamingResponse:
         """Return all items of one task that was added with `outputs`, one JSON text per line."""
         found = await jobs.tasks.get(name, task)
-        return await item_lines(partial(queries.items, name, None, task=found))
+        run = await queries.run_with_items(name, None)  # a new run may start during the response
+        return await item_lines(partial(queries.items, name, run, task=found))
 
     @app.post("/jobs/{name}/tasks/{task}/pause")
     async def pause_task(name: NamePath, task: TaskPath) -> dict[str, Any]:
