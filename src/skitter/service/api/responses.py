@@ -98,7 +98,7 @@ class Figures(msgspec.Struct):
     latency: Percentiles | UnsetType | None = UNSET
 
 
-class Run(msgspec.Struct):
+class RunInfo(msgspec.Struct):
     """A run of a job."""
 
     id: str
@@ -124,8 +124,8 @@ class Job(msgspec.Struct):
     queues: dict[str, int]
     schedule: Annotated[str, Meta(description="Five cron fields, in UTC; empty: only on request.")]
     wanted: Literal["running", "paused", "stopped"]
-    run: Annotated[Run | None, Meta(description="The newest run.")]
-    previous: Annotated[Run | None, Meta(description="The run before it.")]
+    run: Annotated[RunInfo | None, Meta(description="The newest run.")]
+    previous: Annotated[RunInfo | None, Meta(description="The run before it.")]
     logs: Annotated[list[str], Meta(description="Ids of the runs whose logs are kept, newest first.")]
     due: Annotated[float | None, Meta(description="Unix time of the next scheduled start.")]
     skipped: Annotated[
@@ -181,7 +181,7 @@ class SeedCounts(msgspec.Struct):
     ]
 
 
-class Task(msgspec.Struct):
+class TaskInfo(msgspec.Struct):
     """A task of a job."""
 
     task: str
@@ -194,10 +194,10 @@ class Task(msgspec.Struct):
     due: Annotated[float | None, Meta(description="Unix time of the next scheduled recrawl.")]
 
 
-class TaskList(msgspec.Struct):
+class TaskInfoList(msgspec.Struct):
     """The tasks of a job."""
 
-    tasks: list[Task]
+    tasks: list[TaskInfo]
 
 
 class AddedTask(msgspec.Struct):
@@ -312,7 +312,7 @@ class SettingChanges(msgspec.Struct):
     changes: dict[str, Any]
 
 
-class Session(msgspec.Struct):
+class SessionInfo(msgspec.Struct):
     """The caller, and its session if it called with a cookie."""
 
     name: str
@@ -363,11 +363,11 @@ _RESPONSES: dict[tuple[str, str], type] = {
     ("post", "/jobs/{name}/stop"): Job,
     ("get", "/jobs/{name}/items"): ItemPage,
     ("post", "/jobs/{name}/seeds"): SeedCounts,
-    ("get", "/jobs/{name}/tasks"): TaskList,
+    ("get", "/jobs/{name}/tasks"): TaskInfoList,
     ("post", "/jobs/{name}/tasks"): AddedTask,
     ("get", "/jobs/{name}/tasks/{task}/items"): ItemPage,
-    ("post", "/jobs/{name}/tasks/{task}/pause"): Task,
-    ("post", "/jobs/{name}/tasks/{task}/resume"): Task,
+    ("post", "/jobs/{name}/tasks/{task}/pause"): TaskInfo,
+    ("post", "/jobs/{name}/tasks/{task}/resume"): TaskInfo,
     ("get", "/jobs/{name}/log"): LogEntries,
     ("get", "/jobs/{name}/hosts"): HostList,
     ("get", "/jobs/{name}/failures"): FailureList,
@@ -375,8 +375,8 @@ _RESPONSES: dict[tuple[str, str], type] = {
     ("post", "/jobs/{name}/failures/drop"): DroppedFailures,
     ("get", "/settings"): SettingList,
     ("patch", "/jobs/{name}/settings"): SettingChanges,
-    ("get", "/session"): Session,
-    ("post", "/session"): Session,
+    ("get", "/session"): SessionInfo,
+    ("post", "/session"): SessionInfo,
     ("get", "/audit"): AuditRecords,
 }
 """The body of each successful response in JSON, by method and path."""
