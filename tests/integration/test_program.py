@@ -57,3 +57,32 @@ def test_worker_processes_of_a_program_without_a_file_are_refused(run):
     result = run(f"{PROGRAM}\nmain()\n", as_file=False)
     assert "worker processes cannot import spider Titles" in result.stderr
     assert "define it in a file, or run with workers=1" in result.stderr
+
+
+def test_a_program_that_ends_during_a_crawl_fails_no_page_of_it(run):
+    result = run("""
+import asyncio, sys
+from skitter import Crawl, JobSpec, Spider
+
+class Slow(Spider):
+    custom_settings = {"robots": False, "delay": 0}
+    start_urls = [sys.argv[1]]
+    ends = True
+
+    async def parse(self, response):
+        begun.set()
+        await asyncio.sleep(60 if Slow.ends else 0)
+
+async def end_early(spec):
+    global begun
+    begun = asyncio.Event()
+    crawl = asyncio.create_task(Crawl(spec).run())
+    await begun.wait()
+
+spec = JobSpec(job="slow", spider=Slow)
+asyncio.run(end_early(spec))
+Slow.ends = False
+print(asyncio.run(Crawl(spec).run()))
+""")
+    assert "finished; 1 page, 0 items, 0 failed" in result.stdout
+    assert result.stderr == ""

@@ -150,7 +150,7 @@ class InflightRequest:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the worker has cancelled the task of the request."""
+        """Whether the task of the request is cancelled by the worker, or together with it."""
         return self._inflight.has_cancelled(self.lease.id)
 
     def report_phases(self, phases: FetchPhases) -> None:
@@ -283,10 +283,12 @@ class Inflight:
         """Set when the committer should check whether there is something to commit."""
         self.max_uncommitted = max(buffered, concurrency * _UNCOMMITTED_PER_FETCH)
         """Maximum number of pages that wait for their commit (back-pressure)."""
+        self.leaser: asyncio.Task[object] | None = None
+        """The task that leases requests, while it runs."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        """Running requests, by lease."""
         self._cancelled: set[int] = set()
         """Leases whose tasks the worker has cancelled."""
-        """Running requests, by lease."""
         self._held: set[int] = set()
         """Leases that are neither committed nor released."""
         self._spilled: set[int] = set()
@@ -491,8 +493,9 @@ class Inflight:
                 task.cancel()
 
     def has_cancelled(self, lease_id: int) -> bool:
-        """Return whether the worker has cancelled the task of a lease. User code may cancel it, too."""
-        return lease_id in self._cancelled
+        """Return whether the task of a lease is cancelled by the worker, or together with it. User code may cancel it, too."""
+        # At the end of an event loop (asyncio.run), all tasks are cancelled before any of them runs again.
+        return lease_id in self._cancelled or (self.leaser is not None and self.leaser.cancelling() > 0)
 
     async def abort(self) -> list[int]:
         """Cancel all running requests. Return the leases that are still held, for release."""

@@ -69,6 +69,7 @@ class Leaser:
         Raises errors of a frontier or a store that concern the whole job and not a single request.
         """
         inflight = self._inflight
+        inflight.leaser = asyncio.current_task()
         while True:
             if self._failure is not None:
                 raise self._failure
