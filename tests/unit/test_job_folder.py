@@ -4,7 +4,7 @@ import asyncio
 import datetime as dt
 import os
 import threading
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -181,6 +181,16 @@ async def test_a_command_waits_for_another_one_that_changes_the_same_idle_job(id
     with pytest.raises(StopHere):
         await job_access.open_frontier(idle_job).__aenter__()
     assert attempts == []
+
+
+async def test_a_command_that_waits_reaches_a_run_that_begins_meanwhile(idle_job, attempts, monkeypatch):
+    @asynccontextmanager
+    async def live_after_one_attempt(_):
+        yield "live" if len(attempts) == 2 else None
+
+    monkeypatch.setattr(job_access, "live_frontier", live_after_one_attempt)
+    async with job_access.open_frontier(idle_job) as reached:
+        assert reached == "live"
 
 
 async def test_a_command_does_not_wait_long_for_a_run_that_begins(idle_job, attempts, monkeypatch):

@@ -25,7 +25,7 @@ from skitter.frontier.embedded.inspection import (
     read_status,
     read_visits,
 )
-from skitter.frontier.embedded.lock import Owned, OwnerLock
+from skitter.frontier.embedded.lock import Owned
 from skitter.frontier.embedded.tables import file_of
 from skitter.frontier.options import FrontierContext, SettingsChanges
 from skitter.frontier.records import DeadLetter, FrontierStatus, JobInfo, JobState, SlotStatus, VisitsPart
@@ -54,7 +54,7 @@ from skitter.store.contract import parts_folder
 
 _T = TypeVar("_T")
 _MAX_WAIT = 5.0
-"""Seconds for which a command waits for another command that changes the same job."""
+"""Seconds for which a command waits for another command that changes the same job, or for a run that begins."""
 _RETRY_INTERVAL = 0.05
 
 
@@ -184,25 +184,32 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
     """Open the frontier of a job to change the job.
 
     An idle job is opened as its next run would open it, after other commands that change it. Raises
-    :class:`~skitter.errors.SkitterError` if it cannot be opened, or if another process is about to run the job.
+    :class:`~skitter.errors.SkitterError` if it cannot be opened.
     """
-    spec = folder.read()
-    async with live_frontier(folder) as live:
-        if live is not None:
-            yield live
+    spec, lock = folder.read(), folder.lock()
+    deadline = time.monotonic() + _MAX_WAIT
+    while True:
+        async with live_frontier(folder) as live:
+            if live is not None:
+                yield live
+                return
+        if spec.is_in_memory:
+            raise UsageError(
+                f"job {folder.job!r} was kept in memory and is not being run",
+                remedy="run it again; a job in memory ends with its process",
+            )
+        shared = _shared_frontier(folder)
+        if shared is not None:
+            async with _opened(shared) as info:
+                yield OpenFrontier(shared, live=False, info=info)
             return
-    if spec.is_in_memory:
-        raise UsageError(
-            f"job {folder.job!r} was kept in memory and is not being run",
-            remedy="run it again; a job in memory ends with its process",
-        )
-    shared = _shared_frontier(folder)
-    if shared is not None:
-        async with _opened(shared) as info:
-            yield OpenFrontier(shared, live=False, info=info)
-        return
-    lock = folder.lock()
-    await _acquire(lock)
+        try:
+            lock.acquire()
+            break
+        except Owned:  # by a command that will soon end, or by a run that will soon serve its frontier
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(_RETRY_INTERVAL)
     try:
         spec.reads_references = False  # nothing is fetched
         frontier = make_frontier(spec.frontier, JobBuilder(spec).frontier_context())
@@ -210,18 +217,6 @@ async def open_frontier(folder: JobFolder) -> AsyncIterator[OpenFrontier]:
             yield OpenFrontier(frontier, live=False, info=info)
     finally:
         lock.release()
-
-
-async def _acquire(lock: OwnerLock) -> None:
-    """Take the lock of an idle job. Another command has it for a short time only."""
-    deadline = time.monotonic() + _MAX_WAIT
-    while True:
-        try:
-            return lock.acquire()
-        except Owned:
-            if time.monotonic() >= deadline:
-                raise
-        await asyncio.sleep(_RETRY_INTERVAL)
 
 
 @asynccontextmanager
