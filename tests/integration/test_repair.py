@@ -54,7 +54,7 @@ def ask(folder, query):
 
 
 def lost_in(result):
-    found = re.search(r"lost: ([\d,]+) requests", result.stderr)
+    found = re.search(r"lost: ([\d,]+) requests?\b", result.stderr)
     return int(found[1].replace(",", "")) if found else 0
 
 
