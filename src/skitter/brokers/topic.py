@@ -417,7 +417,7 @@ class Topic:
         lost = [message.entry() for message, is_lost in zip(messages, unknown, strict=True) if is_lost]
         if lost:
             log.warning(
-                "adding %s again that the state has lost, from messages", counted(len(lost), "request")
+                "adding again from messages: %s that the state has lost", counted(len(lost), "request")
             )
             _, new = await self._state.add_reported(lost)
             self._outbox.put([self._channel.for_request(entry) for entry in select(lost, new)])
@@ -458,7 +458,7 @@ class Topic:
                 count = min(waiting, MAX_REPUBLISHED - len(messages))
                 messages += [self._channel.for_slot(slot)] * count
         if messages:
-            log.info("publishing %s again that may be lost", counted(len(messages), "message"))
+            log.info("published again: %s that may be lost", counted(len(messages), "message"))
             self._pending.reset_pace()
             await self._publish(messages)
         return len(messages)
