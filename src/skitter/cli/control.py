@@ -185,8 +185,8 @@ async def stop(folder: JobFolder) -> None:
     if folder.exists():
         await asyncio.to_thread(folder.lock().wait)
     state = (await job_status(folder)).state
-    go_on = f"; {folder.how_to_continue()} continues it" if state == "stopped" else ""
-    say(f"job {folder.job} is {state}{go_on}")
+    hint = f"; {folder.how_to_continue()} continues it" if state == "stopped" else ""
+    say(f"job {folder.job} is {state}{hint}")
 
 
 @click.command()

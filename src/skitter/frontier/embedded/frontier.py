@@ -274,7 +274,7 @@ class EmbeddedFrontier:
             return SlotDecision.LATER if may_return else SlotDecision.EMPTY
 
         named.decide(decision_of)
-        ready_at = self._slots.next_at(self._slots.allowances(quotas, max(limit, 1)), worker=worker)
+        ready_at = self._slots.next_at(self._slots.allowances(quotas, max(limit, 1)))
         is_ready = ready_at is not None and ready_at <= now
         more_ready = is_ready and len(result.leases) < limit and self._job.leasable(len(self._leases), 1) > 0
         return SlotLeases(result, named.decisions, more_ready)

@@ -37,7 +37,7 @@ MAX_CONNECT_TIME = 10.0
 """Upper limit of the connection time that is assumed, in seconds."""
 AFFINITY_SHARE = 0.1
 MAX_AFFINITY = 1.0
-"""Time for which a ready slot is kept for the worker that fetched from its host last, as a share of the delay, and at most in
+"""Time for which a ready slot is kept for the worker that got the last response: as a share of the delay, and the maximum in
 seconds."""
 MIN_AFFINE_DELAY = 0.2
 """Delay from which a slot is kept for one worker. With a shorter one, the connections of all workers stay in use."""

@@ -196,14 +196,12 @@ if #reply == 0 and state == 'running' then
       table.remove(first == new[1] and new or asked, 1)
     end
     heads[queue] = nil
-    if ready_at(slot) > now then
-      slot.touched = true -- it was kept for this worker, and leased from in this call
-    elseif has_capacity(slot) then
+    if has_capacity(slot) and ready_at(slot) <= now then
       take(slot)
       if quotas then
         quotas[queue] = (quotas[queue] or quotas['*']) - 1
       end
-    else -- its budget was lowered since
+    else -- its budget was lowered since, or it is listed twice and was leased from in this call
       slot.touched = true
       if spent(slot.name) then
         record_spent(slot.name)
